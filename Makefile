@@ -34,7 +34,7 @@ lint: $(VENV)/.installed-dev
 
 types: $(VENV)/.installed-dev
 	$(RUN) -m mypy
-	$(RUN) -m pyright
+	$(RUN) -m pyright --pythonpath $(RUN)
 
 bench: $(VENV)/.installed-dev
 	$(RUN) bench/run.py $(ARGS)
