@@ -104,9 +104,8 @@ def run(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]
         "PATH": here + os.pathsep + os.environ.get("PATH", ""),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    command = [str(directory / "bin" / word) if word in COMMANDS else word for word in command[len(asked) :]]
     return subprocess.run(
-        command,
+        command[len(asked) :],
         cwd=directory,
         env=env,
         text=True,
