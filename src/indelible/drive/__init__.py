@@ -1,0 +1,1 @@
+"""Drivers: they answer the requests of the protocol's generators, blocking or on asyncio."""

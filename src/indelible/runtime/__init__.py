@@ -1,0 +1,1 @@
+"""The comfortable layer: declare agents and actions, open stores, run and resume."""

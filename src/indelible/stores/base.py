@@ -15,18 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from indelible.core.inbox import INBOX, inbox_of
+from indelible.core.journal import Batch
 from indelible.errors import IndelibleError, Misuse
 
-INBOX = "/inbox"
+__all__ = ["INBOX", "Batch", "Label", "Page", "Query", "RunEntry", "Store", "Write", "check_run_id", "inbox_of"]
+
 MAX_RUN_ID_BYTES = 512
-
-
-class Batch(NamedTuple):
-    """Consecutive events as one opaque blob: seqs after_seq+1 to last_seq, inclusive."""
-
-    after_seq: int
-    last_seq: int
-    data: bytes
 
 
 class Label(NamedTuple):
@@ -143,11 +138,6 @@ class Store(Protocol):
     def close(self) -> None:
         """Release everything; idempotent. What was acknowledged stays."""
         ...
-
-
-def inbox_of(run_id: str) -> str:
-    """The name of the journal that carries answers, approvals and messages to a run."""
-    return run_id + INBOX
 
 
 def check_run_id(run_id: str) -> str:

@@ -1,0 +1,139 @@
+"""One entry into one cycle, and the scopes in which its actions are called.
+
+Owns: `Live` (a run in this process), `Entry` (one time its cycle is entered), `Scope`
+(where a call stands: in the cycle, or inside another action).
+Must never: append to the journal; that is the protocol's work.
+Invariant: a scope gives the nth call with the same name and arguments the same identity on
+every entry, whichever other calls ran, in whatever order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from indelible.core.actions import Spec
+from indelible.core.journal import Journal
+from indelible.core.record import Record
+from indelible.core.state import Shape, Workspace
+from indelible.errors import LeaseLost, Misuse
+
+
+@dataclass
+class AgentSpec:
+    """An agent as declared: one cycle's body, the state it works on, and how it fails."""
+
+    name: str
+    shape: Shape
+    version: int
+    body: Callable[..., Any] | None = None
+    start: Callable[..., Any] | None = None
+    migrations: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
+    invariants: list[Callable[[Any], Any]] = field(default_factory=list)
+    attempts: int = 3
+    on_failure: str = "continue"
+    backoff_s: float = 1.0
+
+
+@dataclass
+class Live:
+    """A run in this process: the record, the journal that extends it, and the working copy of its state."""
+
+    agent: AgentSpec
+    record: Record
+    journal: Journal
+    workspace: Workspace
+    epoch: int
+    resolve: Callable[[str], Spec | None]
+    handle: Any = None
+    commit_cost_s: float = 0.0005
+    lost: str = ""
+    snapshot_size: int = 0
+    stored_at_snapshot: int = 0
+    actions: dict[str, Spec] = field(default_factory=dict)
+    entry: Entry | None = None
+
+    def know(self, spec: Spec) -> None:
+        """Refuse two different functions under one action name in the same run."""
+        known = self.actions.setdefault(spec.name, spec)
+        if known is spec:
+            return
+        if (known.fn.__module__, known.fn.__qualname__) != (spec.fn.__module__, spec.fn.__qualname__):
+            raise Misuse(
+                f"two actions are called {spec.name}: {known.fn.__module__}.{known.fn.__qualname__} "
+                f"and {spec.fn.__module__}.{spec.fn.__qualname__}",
+                hint=f'@action(name="another_{spec.name}")',
+            )
+        self.actions[spec.name] = spec
+
+
+class Scope:
+    """Where a call stands. `call` is "" in the cycle itself, else the enclosing action's identity."""
+
+    __slots__ = ("_counts", "call", "driver", "effect", "entry", "parent", "usage")
+
+    def __init__(self, entry: Entry, driver: Any, parent: Scope | None = None, call: str = "", effect: str = "") -> None:
+        self.entry = entry
+        self.driver = driver
+        self.parent = parent
+        self.call = call
+        self.effect = effect
+        self.usage: dict[str, Any] | None = None
+        self._counts: dict[Any, count[int]] = {}
+
+    def nth(self, what: Any) -> int:
+        """How often `what` was asked for here before; safe to call from several threads."""
+        return next(self._counts.setdefault(what, count()))
+
+    def child(self, call: str, effect: str) -> Scope:
+        """The scope inside an action called from here."""
+        return Scope(self.entry, self.driver, self, call, effect)
+
+    def encloses(self, call: str) -> bool:
+        """True if this scope stands, at any depth, inside that call."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.call == call:
+                return True
+            scope = scope.parent
+        return False
+
+    def deed(self) -> str:
+        """The identity of the enclosing idempotent or irreversible action, or ""."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.effect in ("idempotent", "irreversible"):
+                return scope.call
+            scope = scope.parent
+        return ""
+
+
+class Entry:
+    """One entry into the open cycle: what this entry has claimed, and whether it is still open."""
+
+    def __init__(self, live: Live, driver: Any) -> None:
+        self.live = live
+        self.scope = Scope(self, driver)
+        self.claimed: set[str] = set()
+        self.recalled = 0
+        self.open = True
+        self.result: bytes | None = None
+        """What `finish` was given, packed; None until then."""
+
+    def must_hold(self) -> None:
+        """Refuse what comes after the run was taken over."""
+        live = self.live
+        if live.lost:
+            raise LeaseLost(live.lost, hint=f"indelible show {live.record.run_id}", run=live.record.run_id)
+
+    def must_be_open(self, what: str) -> None:
+        """Refuse what comes after the cycle has ended, or after the run was taken over."""
+        self.must_hold()
+        live = self.live
+        if not self.open:
+            raise Misuse(
+                f"{what} was called after its cycle had ended (run {live.record.run_id}, cycle {live.record.cycle})",
+                hint="await every task you start before the cycle ends",
+            )

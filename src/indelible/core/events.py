@@ -1,0 +1,282 @@
+"""What can happen to a run, as facts in the past tense.
+
+Owns: the event classes and their encoding inside a batch.
+Must never: hold live objects; values travel as packed bytes of plain data.
+Invariant: an event once released keeps its tag and the meaning of its fields; fields
+are only added, with defaults, so that older journals always decode.
+
+Every event carries `at`, epoch seconds, for people to read. Order comes from the seq
+alone, never from `at`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from indelible.errors import JournalDamaged
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="e", tag="event"):
+    """A fact about a run."""
+
+    at: float
+
+
+class RunStarted(Event, tag="run.started"):
+    """The run was accepted. `objective` and `doc` are packed."""
+
+    run_id: str
+    agent: str
+    version: int
+    objective: bytes
+    doc: bytes
+    fingerprint: str
+    library: str = ""
+
+
+class RunClaimed(Event, tag="run.claimed"):
+    """A process took the run up, to start it or to go on with it."""
+
+    epoch: int
+    owner: str
+    library: str = ""
+    cut: int = 0
+    """Number of events in a torn last batch that was passed over."""
+
+
+class ActionIntended(Event, tag="action.intended"):
+    """An idempotent or irreversible action is about to be called. `args` is packed."""
+
+    cycle: int
+    attempt: int
+    call: str
+    name: str
+    effect: str
+    key: str
+    args: bytes
+    business: bool = False
+    """True if the key is a declared business key, good for the whole run."""
+    undoes: str = ""
+
+
+class ActionCompleted(Event, tag="action.completed"):
+    """An action returned, or is known to have happened. `result` is packed."""
+
+    cycle: int
+    call: str
+    name: str
+    effect: str
+    result: bytes
+    took: float = 0.0
+    source: str = "call"
+    """`call`, `probe` or `policy`."""
+    usage: bytes = b""
+    business: bool = False
+    unstorable: str = ""
+    """Why the result could not be kept, if it could not: the deed is done all the same."""
+
+
+class ActionFailed(Event, tag="action.failed"):
+    """An action raised. For an irreversible one this is a clean failure: nothing happened."""
+
+    cycle: int
+    attempt: int
+    call: str
+    name: str
+    effect: str
+    error: bytes
+    took: float = 0.0
+    usage: bytes = b""
+    business: bool = False
+
+
+class ActionDoubted(Event, tag="action.doubted"):
+    """It is not known whether the intended action happened; `reason` says why."""
+
+    cycle: int
+    call: str
+    name: str
+    reason: str
+
+
+class ActionSettled(Event, tag="action.settled"):
+    """A person or a policy decided what became of an action in doubt."""
+
+    cycle: int
+    call: str
+    name: str
+    happened: bool
+    by: str
+    result: bytes = b""
+    inbox_seq: int = 0
+
+
+class ValueRecorded(Event, tag="value.recorded"):
+    """The clock or a random seed as this cycle saw it."""
+
+    cycle: int
+    slot: str
+    value: bytes
+
+
+class CycleParked(Event, tag="cycle.parked"):
+    """The cycle was suspended: nothing committed, its completed actions kept."""
+
+    cycle: int
+    wait: str
+    kind: str
+    question: str
+    wake_at: float = 0.0
+    detail: bytes = b""
+
+
+class WaitAnswered(Event, tag="wait.answered"):
+    """What a parked cycle waited for has come."""
+
+    cycle: int
+    wait: str
+    answer: bytes
+    by: str
+    inbox_seq: int = 0
+
+
+class InboxRead(Event, tag="inbox.read"):
+    """Messages up to `inbox_seq` were looked at; `refused` of them did not apply."""
+
+    inbox_seq: int
+    refused: int = 0
+
+
+class CycleCommitted(Event, tag="cycle.committed"):
+    """One logical transaction: everything in `changes` (packed) holds from here on."""
+
+    cycle: int
+    attempt: int
+    changes: bytes
+    orphaned: tuple[str, ...] = ()
+    recalled: int = 0
+    """Calls of this cycle that were answered from the journal."""
+
+
+class CycleAbandoned(Event, tag="cycle.abandoned"):
+    """The cycle will not be tried again; its deeds are being undone."""
+
+    cycle: int
+    attempt: int
+    error: str
+    changes: bytes
+
+
+class CycleRolledBack(Event, tag="cycle.rolled_back"):
+    """The cycle ended in an exception; `changes` (packed) only count attempts."""
+
+    cycle: int
+    attempt: int
+    error: str
+    changes: bytes
+    gave_up: bool = False
+    orphaned: tuple[str, ...] = ()
+
+
+class StateMigrated(Event, tag="state.migrated"):
+    """The document was carried from version `old` to version `new`. `doc`, `unknown` are packed."""
+
+    old: int
+    new: int
+    doc: bytes
+    unknown: bytes
+    fingerprint: str
+
+
+class RunFinished(Event, tag="run.finished"):
+    """The run reached its end. `result` is packed."""
+
+    result: bytes
+
+
+class RunFailed(Event, tag="run.failed"):
+    """The run gave up for good."""
+
+    error: str
+
+
+class Answer(Event, tag="inbox.answer"):
+    """In an inbox: a person answers a wait (`value` packed)."""
+
+    wait: str
+    value: bytes
+    by: str
+
+
+class Settlement(Event, tag="inbox.settlement"):
+    """In an inbox: a person says what became of an action in doubt."""
+
+    call: str
+    happened: bool
+    result: bytes
+    by: str
+
+
+class Unknown(Event, tag="unknown"):
+    """An event of a kind this release does not know: kept, counted, passed over."""
+
+    kind: str
+    raw: bytes
+
+
+KNOWN = (
+    RunStarted, RunClaimed, ActionIntended, ActionCompleted, ActionFailed, ActionDoubted, ActionSettled,
+    ValueRecorded, CycleParked, WaitAnswered, InboxRead, CycleCommitted, CycleAbandoned, CycleRolledBack,
+    StateMigrated, RunFinished, RunFailed, Answer, Settlement,
+)  # fmt: skip
+
+AnyEvent = (
+    RunStarted | RunClaimed | ActionIntended | ActionCompleted | ActionFailed | ActionDoubted | ActionSettled
+    | ValueRecorded | CycleParked | WaitAnswered | InboxRead | CycleCommitted | CycleAbandoned | CycleRolledBack
+    | StateMigrated | RunFinished | RunFailed | Answer | Settlement
+)  # fmt: skip
+
+_TAGS = frozenset(cls.__struct_config__.tag for cls in KNOWN)
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[AnyEvent])
+_raw_decoder: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def kind_of(event: Event) -> str:
+    """The event's name, such as `action.intended`."""
+    return event.kind if isinstance(event, Unknown) else str(type(event).__struct_config__.tag)
+
+
+def encode(events: list[Event]) -> bytes:
+    """The body of a batch."""
+    return _encoder.encode(events)
+
+
+def decode(body: bytes, where: str) -> list[Event]:
+    """The events of a batch's body; `where` names the batch in errors.
+
+    Events of unknown kinds come back as `Unknown`. Raises `JournalDamaged` if the body is
+    not a list of events at all, or a known event lacks what it must have.
+    """
+    try:
+        return _decoder.decode(body)
+    except msgspec.ValidationError:
+        return _decode_each(body, where)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise JournalDamaged(f"{where} does not decode: {error}", hint="indelible verify RUN") from error
+
+
+def _decode_each(body: bytes, where: str) -> list[Event]:
+    events: list[Event] = []
+    try:
+        for raw in _raw_decoder.decode(body):
+            fields = msgspec.msgpack.decode(raw)
+            if isinstance(fields, dict) and fields.get("e") not in _TAGS:
+                events.append(Unknown(float(fields.get("at", 0.0)), str(fields.get("e")), bytes(raw)))
+            else:
+                events.append(msgspec.msgpack.decode(raw, type=AnyEvent))
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
+        raise JournalDamaged(f"{where} holds no valid event: {error}", hint="indelible verify RUN") from error
+    return events

@@ -1,0 +1,90 @@
+"""Exceptions as values: how a recorded failure is kept, and how it is raised again.
+
+Owns: the stored form of an exception.
+Must never: import anything, or run an exception class's own `__init__` on stored data.
+Invariant: a rebuilt exception has the class, the args and the storable fields of the
+recorded one, if that class is loaded in this process; otherwise it is an `ActionFailed`
+that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from indelible.core.codec import GENERIC, Plain, from_plain, pack, to_plain, unpack
+from indelible.errors import ActionFailed, NotStorable
+
+MAX_TEXT = 2_000
+
+
+def text_of(error: BaseException) -> str:
+    """One line for listings: the class and the message, cut at 2,000 characters."""
+    try:
+        message = str(error)
+    except Exception as broken:
+        message = f"(its text cannot be read: {type(broken).__name__})"
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return text[:MAX_TEXT].encode("utf-8", "replace").decode()
+
+
+def describe(error: BaseException) -> bytes:
+    """The packed form of an exception. Fields that cannot be stored are left out."""
+    kind = type(error)
+    fields = {name: plain for name, value in vars(error).items() if (plain := _storable(value)) is not None}
+    args = [plain if (plain := _storable(value)) is not None else text_of(error) for value in error.args]
+    described: dict[str, Plain] = {
+        "module": kind.__module__,
+        "name": kind.__qualname__,
+        "text": text_of(error),
+        "args": args,
+        "fields": fields,
+    }
+    return pack(described)
+
+
+def rebuild(packed: bytes, name: str) -> BaseException:
+    """The exception to raise for a recorded failure of action `name`."""
+    stored = unpack(packed)
+    if not isinstance(stored, dict):
+        return ActionFailed(f"{name} failed; what it raised cannot be read")
+    kind = _loaded(str(stored.get("module")), str(stored.get("name")))
+    if kind is None:
+        return ActionFailed(
+            f"{name} failed with {stored.get('text')}",
+            hint=f"import {stored.get('module')} before the run is resumed, to get its own exception class back",
+        )
+    args, fields = stored.get("args"), stored.get("fields")
+    values = [from_plain(arg, GENERIC) for arg in args] if isinstance(args, list) else []
+    error: BaseException = kind.__new__(kind, *values)
+    error.args = tuple(values)
+    if isinstance(fields, dict):
+        for field, value in fields.items():
+            error.__dict__[field] = from_plain(value, GENERIC)
+    return error
+
+
+def summary(packed: bytes) -> str:
+    """The line that stands for a stored failure in listings."""
+    stored = unpack(packed)
+    return str(stored.get("text", "")) if isinstance(stored, dict) else ""
+
+
+def _storable(value: Any) -> Plain | None:
+    try:
+        return to_plain(value, GENERIC)
+    except NotStorable:
+        return None
+
+
+def _loaded(module: str, name: str) -> type[BaseException] | None:
+    for kind in _descend(Exception):
+        if kind.__module__ == module and kind.__qualname__ == name:
+            return kind
+    return None
+
+
+def _descend(kind: type[Exception]) -> Iterator[type[Exception]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _descend(child)

@@ -1,0 +1,234 @@
+"""The journal of one run in memory: events waiting to be sealed into chained batches.
+
+Owns: the batch format, the digest chain, and the compression prefix.
+Must never: do I/O, or change a batch once it is sealed; a batch that may already be in
+the store is offered again byte for byte.
+Invariant: `durable_seq <= sealed_seq <= seq`, and each batch's digest covers the chain
+before it, its seqs and its whole body.
+
+A batch is `format | codec | digest(16) | payload`. The payload is the body (MessagePack
+events) compressed by zstd with up to 16 KB of the preceding bodies as raw-content
+dictionary. The prefix starts anew at each snapshot and each opening of the run, so that
+nothing before a snapshot is needed to read what follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+import zstandard
+
+from indelible.core import events as ev
+from indelible.errors import FormatTooNew, JournalDamaged, NotStorable
+
+FORMAT = 1
+PREFIX_BYTES = 16 * 1024
+MAX_BODY_BYTES = 512 * 1024 * 1024
+"""A batch above this is refused before it is sealed: no store takes it."""
+
+_RAW, _ZSTD, _PREFIXED, _CUT = 0, 1, 2, 4
+_HEAD = 18
+_LEVEL = 1
+_plain_compressor = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True)
+_plain_decompressor = zstandard.ZstdDecompressor()
+
+
+class Batch(NamedTuple):
+    """Sealed events: seqs after_seq+1 to last_seq, and the bytes a store keeps."""
+
+    after_seq: int
+    last_seq: int
+    data: bytes
+
+
+class Sealed(NamedTuple):
+    """A batch on its way to the store, with what the journal becomes when it lands."""
+
+    batch: Batch
+    raw_bytes: int
+
+
+class Opened(NamedTuple):
+    """A verified batch as events, each with its seq."""
+
+    after_seq: int
+    events: list[ev.Event]
+    raw_bytes: int
+    stored_bytes: int
+
+
+def seed(run_id: str) -> bytes:
+    """The chain before the first batch of a run."""
+    return blake2b(run_id.encode(), digest_size=16, person=b"indelible-run").digest()
+
+
+def link(chain: bytes, codec: int, after_seq: int, last_seq: int, body: bytes) -> bytes:
+    """The chain after a batch."""
+    hasher = blake2b(chain, digest_size=16)
+    hasher.update(codec.to_bytes(1, "big") + after_seq.to_bytes(8, "big") + last_seq.to_bytes(8, "big"))
+    hasher.update(body)
+    return hasher.digest()
+
+
+class Journal:
+    """Events of one run on their way to the store. Not thread-safe; the feed guards it."""
+
+    __slots__ = ("_chain", "_cut", "_pending", "_tail", "durable_seq", "in_flight", "raw_bytes", "sealed_seq",
+                 "seq", "stored_bytes")  # fmt: skip
+
+    def __init__(self, chain: bytes, seq: int = 0, *, cut_to: int = 0) -> None:
+        """Go on after `seq` with `chain`. If `cut_to` is above `seq`, the store holds a torn
+        last batch up to `cut_to`, which the next batch declares void."""
+        self._chain = chain
+        self._tail = b""
+        self._pending: list[ev.Event] = []
+        self._cut = cut_to > seq
+        self.seq = self.sealed_seq = self.durable_seq = max(seq, cut_to)
+        self.in_flight: Sealed | None = None
+        self.raw_bytes = 0
+        self.stored_bytes = 0
+
+    @property
+    def chain(self) -> bytes:
+        """The digest after everything sealed."""
+        return self._chain
+
+    def append(self, event: ev.Event) -> int:
+        """Take an event into memory and return its seq. Nothing is durable yet."""
+        self._pending.append(event)
+        self.seq += 1
+        return self.seq
+
+    def seal(self) -> Sealed:
+        """Everything waiting as one batch. A batch that did not land is offered again first."""
+        if self.in_flight is not None:
+            return self.in_flight
+        pending, self._pending = self._pending, []
+        after, last = self.sealed_seq, self.sealed_seq + len(pending)
+        body = ev.encode(pending)
+        if len(body) > MAX_BODY_BYTES:
+            self._pending = pending
+            raise NotStorable(
+                f"{len(body):,} bytes in one batch; the limit is {MAX_BODY_BYTES:,}",
+                hint="store large values outside and keep their address",
+            )
+        codec, payload = self._compress(body)
+        if self._cut:
+            codec |= _CUT
+            self._cut = False
+        self._chain = link(self._chain, codec, after, last, body)
+        self._tail = body[-PREFIX_BYTES:] if len(body) >= PREFIX_BYTES else (self._tail + body)[-PREFIX_BYTES:]
+        data = bytes((FORMAT, codec)) + self._chain + payload
+        self.sealed_seq = last
+        self.in_flight = Sealed(Batch(after, last, data), len(body))
+        return self.in_flight
+
+    def landed(self) -> None:
+        """The batch in flight is in the store for good."""
+        if self.in_flight is not None:
+            self.durable_seq = self.in_flight.batch.last_seq
+            self.raw_bytes += self.in_flight.raw_bytes
+            self.stored_bytes += len(self.in_flight.batch.data)
+            self.in_flight = None
+
+    def restart_prefix(self) -> None:
+        """Make the next batch readable without anything before it."""
+        self._tail = b""
+
+    def _compress(self, body: bytes) -> tuple[int, bytes]:
+        if not self._tail:
+            return _ZSTD, _plain_compressor.compress(body)
+        prefix = zstandard.ZstdCompressionDict(self._tail, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+        packed = zstandard.ZstdCompressor(level=_LEVEL, dict_data=prefix, write_content_size=True).compress(body)
+        return _PREFIXED, packed
+
+
+class Reader:
+    """Verifies and opens batches in order, and says where the journal stops being readable."""
+
+    def __init__(self, run_id: str, chain: bytes | None = None, seq: int = 0) -> None:
+        self.run_id = run_id
+        self.chain = seed(run_id) if chain is None else chain
+        self.seq = seq
+        self._tail = b""
+        self._fresh = True
+
+    def open(self, batch: tuple[int, int, bytes]) -> Opened:
+        """The events of the next batch. Raises `JournalDamaged` or `FormatTooNew`."""
+        after, last, data = batch
+        where = f"run {ascii(self.run_id)}: the batch of events {after + 1} to {last}"
+        cut = False
+        if len(data) >= _HEAD and data[0] == FORMAT:
+            cut = bool(data[1] & _CUT)
+        if after != self.seq and not (cut and after > self.seq):
+            raise JournalDamaged(f"{where} does not follow event {self.seq}", hint="indelible verify RUN")
+        body = self._body(data, where)
+        chain = link(self.chain, data[1], after, last, body)
+        if chain != data[2:_HEAD]:
+            raise JournalDamaged(f"{where} does not verify: its digest differs", hint="indelible verify RUN")
+        found = ev.decode(body, where)
+        if len(found) != last - after:
+            raise JournalDamaged(f"{where} holds {len(found)} events", hint="indelible verify RUN")
+        self.chain, self.seq, self._fresh = chain, last, False
+        self._tail = body[-PREFIX_BYTES:] if len(body) >= PREFIX_BYTES else (self._tail + body)[-PREFIX_BYTES:]
+        return Opened(after, found, len(body), len(data))
+
+    def _body(self, data: bytes, where: str) -> bytes:
+        if len(data) < _HEAD:
+            raise JournalDamaged(f"{where} is {len(data)} bytes long", hint="indelible verify RUN")
+        if data[0] > FORMAT:
+            raise FormatTooNew(
+                f"{where} has format {data[0]}; this release reads up to {FORMAT}", hint="pip install -U indelible"
+            )
+        codec, payload = data[1] & ~_CUT, data[_HEAD:]
+        if data[0] != FORMAT or codec not in (_RAW, _ZSTD, _PREFIXED):
+            raise JournalDamaged(f"{where} has no known format", hint="indelible verify RUN")
+        if codec == _RAW:
+            return payload
+        if codec == _ZSTD:
+            self._tail = b""
+            decompressor = _plain_decompressor
+        elif self._fresh:
+            raise JournalDamaged(f"{where} needs what stands before it", hint="indelible verify RUN")
+        else:
+            prefix = zstandard.ZstdCompressionDict(self._tail, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+            decompressor = zstandard.ZstdDecompressor(dict_data=prefix)
+        try:
+            size = zstandard.frame_content_size(payload)
+            if size < 0 or size > MAX_BODY_BYTES:
+                raise JournalDamaged(f"{where} claims an impossible size", hint="indelible verify RUN")
+            return decompressor.decompress(payload)
+        except zstandard.ZstdError as error:
+            raise JournalDamaged(f"{where} does not decompress", hint="indelible verify RUN") from error
+
+
+class Torn(NamedTuple):
+    """The last batch of a journal does not verify; nothing readable is lost before it."""
+
+    after_seq: int
+    last_seq: int
+    error: JournalDamaged
+
+
+def read_all(reader: Reader, batches: Iterable[tuple[int, int, bytes]]) -> Iterator[Opened | Torn]:
+    """Open batches one after another; if the very last one does not verify, end with a `Torn`.
+
+    A batch that does not verify is passed over if the next one declares it void, which is how a
+    writer cuts a torn tail without deleting anything. Raises `JournalDamaged` for any other
+    damage, at its position; what came before has been yielded by then.
+    """
+    torn: Torn | None = None
+    for batch in batches:
+        try:
+            opened = reader.open(batch)
+        except JournalDamaged as error:
+            if torn is not None:
+                raise torn.error from None
+            torn = Torn(reader.seq, batch[1], error)
+            continue
+        torn = None
+        yield opened
+    if torn is not None:
+        yield torn

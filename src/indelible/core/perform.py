@@ -1,0 +1,316 @@
+"""Performing one action: find it in the journal, or call it and record what came of it.
+
+Owns: the order of intent, call and completion.
+Must never: call an idempotent or irreversible action whose intent is not on disk, or
+call an irreversible one again without knowing that it did not happen.
+Invariant: whatever yield the process dies at, the next entry finds a state of the journal
+from which `decide` gives the right verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from indelible.core import events as ev
+from indelible.core.actions import (
+    Effect,
+    Found,
+    Happened,
+    NotHappened,
+    OnDoubt,
+    Probed,
+    Spec,
+    UnknownAnswer,
+    Verdict,
+    call_id,
+    decide,
+    keyed_id,
+)
+from indelible.core.codec import digest, from_plain, pack, to_plain, unpack
+from indelible.core.cycle import Entry, Scope
+from indelible.core.failures import describe, rebuild, text_of
+from indelible.core.record import COMPLETED, FAILED_CALL, INTENDED, SETTLED_NOT, CallRecord
+from indelible.core.requests import NOW, Append, Call, Called, ControlSignal, Enter, Entropy, Park, Steps
+from indelible.errors import DidNotHappen, Misuse, NotStorable
+
+WORTH_COMMITS = 20
+"""A repeatable result that took longer than this many commits is made durable at once."""
+
+NONE = pack(None)
+
+
+class Attempt:
+    """One call being performed: everything that is fixed before the journal is asked."""
+
+    __slots__ = ("args", "business", "call", "entry", "kwargs", "packed", "scope", "spec")
+
+    def __init__(self, scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.scope, self.entry, self.spec = scope, scope.entry, spec
+        self.args, self.kwargs = args, kwargs
+        types = spec.types
+        plain = {
+            name: to_plain(value, types, f"{spec.name}({name})") for name, value in spec.arguments(args, kwargs).items()
+        }
+        self.packed = pack(plain)
+        self.business = ""
+        if spec.key is not None:
+            self.business = _business_key(spec, args, kwargs)
+            self.call = keyed_id(spec.name, self.business)
+        else:
+            hashed = digest(plain)
+            self.call = call_id(scope.call or str(self.entry.live.record.cycle), spec.name, hashed,
+                                scope.nth((spec.name, hashed)))  # fmt: skip
+
+    @property
+    def deed(self) -> bool:
+        return self.spec.effect is not Effect.REPEATABLE
+
+
+def perform(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:
+    """One call of an action: its recorded result, or the outcome of calling it.
+
+    For an idempotent or irreversible action the intent is durable before the call, and the
+    completion before this returns. Raises what the action raised; `NotStorable` before any
+    call if an argument cannot be kept; `Park` if a person must decide.
+    """
+    scope.entry.must_be_open(f"action {spec.name}")
+    scope.entry.live.know(spec)
+    attempt = Attempt(scope, spec, args, kwargs)
+    if not attempt.business:
+        return (yield from _settle(attempt))
+    if scope.encloses(attempt.call):
+        raise Misuse(f"action {spec.name} calls itself with the same key", hint="give the inner call a key of its own")
+    leave = yield Enter(attempt.call)
+    try:
+        return (yield from _settle(attempt))
+    finally:
+        leave()
+
+
+def _business_key(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    assert spec.key is not None
+    key = spec.key(*args, **kwargs)
+    if not isinstance(key, str) or not key:
+        raise Misuse(
+            f"the key of action {spec.name} must be a non-empty text, not {type(key).__name__}",
+            hint='@action(key=lambda order: f"charge-{order.id}")',
+        )
+    return key
+
+
+def _settle(a: Attempt) -> Steps[Any]:
+    """Walk the decision table until it says take, raise, call or park."""
+    record = a.entry.live.record.find(a.call)
+    if record is None and a.spec.effect is Effect.IRREVERSIBLE:
+        record = _unclaimed(a)
+        if record is not None:
+            a.call = record.call
+    a.entry.claimed.add(a.call)
+    found = _found(a, record)
+    if found in (Found.NOTHING, Found.OLD_FAILURE) and a.spec.approve:
+        yield from _approval(a)
+    probed, answer = Probed.NOT_ASKED, UnknownAnswer()
+    while True:
+        verdict = decide(a.spec.effect, found, probed, a.spec.on_doubt)
+        if verdict is Verdict.TAKE and record is not None:
+            a.entry.recalled += 1
+            return _take(a, record)
+        if verdict is Verdict.RAISE and record is not None:
+            a.entry.recalled += 1
+            raise rebuild(record.error, a.spec.name)
+        if verdict is Verdict.CALL or record is None:
+            return (yield from _call(a, record.key if record else ""))
+        if verdict is Verdict.PROBE:
+            probed, answer = yield from _probe(a, record.key)
+        elif verdict is Verdict.CALL_SAME_KEY:
+            if record.in_doubt:
+                by = "its probe" if probed is Probed.DID_NOT_HAPPEN else "policy"
+                at = yield NOW
+                yield Append(ev.ActionSettled(at, record.cycle, a.call, a.spec.name, False, by), durable=True)
+            return (yield from _call(a, record.key))
+        elif verdict is Verdict.TAKE_PROBED:
+            return (yield from _record_happened(a, answer, "probe"))
+        elif verdict is Verdict.ASSUME_HAPPENED:
+            return (yield from _record_happened(a, Happened(), "policy"))
+        else:
+            raise _doubt(a, answer)
+
+
+def _found(a: Attempt, record: CallRecord | None) -> Found:
+    if record is None:
+        return Found.NOTHING
+    if record.status == COMPLETED:
+        return Found.COMPLETION
+    if record.status == FAILED_CALL:
+        live = a.entry.live.record
+        same = record.attempt == live.attempt and (not record.business or record.cycle == live.cycle)
+        return Found.FAILURE if same else Found.OLD_FAILURE
+    return Found.SETTLED_NOT if record.status == SETTLED_NOT else Found.INTENT
+
+
+def _take(a: Attempt, record: CallRecord) -> Any:
+    if record.unstorable:
+        raise NotStorable(f"{a.spec.name} was done, but its result could not be kept: {record.unstorable}")
+    return from_plain(unpack(record.result or NONE), a.spec.types, f"{a.spec.name}() result")
+
+
+def _call(a: Attempt, key: str) -> Steps[Any]:
+    """Call the function, with its intent on disk first if it is a deed."""
+    entry, spec, live = a.entry, a.spec, a.entry.live
+    child = a.scope.child(a.call, spec.effect)
+    kwargs = a.kwargs
+    at = yield NOW
+    if a.deed:
+        live.workspace.check_storable()
+        if not key:
+            key = a.business or (yield Entropy(16)).hex()
+        kwargs = spec.with_key(kwargs, key)
+        intent = ev.ActionIntended(at, live.record.cycle, live.record.attempt, a.call, spec.name, spec.effect, key,
+                                   a.packed, bool(a.business))  # fmt: skip
+        # The store checks the epoch in this append, so nothing is called by a writer that was fenced off.
+        yield Append(intent, durable=True)
+        entry.must_hold()
+    try:
+        called: Called = yield Call(spec.fn, a.args, kwargs, child)
+    except (GeneratorExit, ControlSignal):
+        raise
+    except Exception as error:
+        return (yield from _raised(a, child, error, key))
+    except BaseException as error:
+        if spec.effect is Effect.IRREVERSIBLE:
+            yield Append(ev.ActionDoubted(at, live.record.cycle, a.call, spec.name, text_of(error)))
+        raise
+    yield from _completed(a, child, called, at)
+    return called.value
+
+
+def _completed(a: Attempt, child: Scope, called: Called, began: float) -> Steps[None]:
+    live, spec, unstorable = a.entry.live, a.spec, None
+    try:
+        result = pack(to_plain(called.value, spec.types, f"{spec.name}() result"))
+    except NotStorable as error:
+        if not a.deed:
+            raise
+        # The deed is done whatever its result looks like, and must be known as done.
+        result, unstorable = NONE, error
+    usage = child.usage
+    worth = a.deed or called.took > WORTH_COMMITS * live.commit_cost_s or bool(usage and usage.get("usd"))
+    event = ev.ActionCompleted(began + called.took, live.record.cycle, a.call, spec.name, spec.effect, result,
+                               called.took, usage=pack(usage) if usage else b"", business=bool(a.business),
+                               unstorable=unstorable.what if unstorable else "")  # fmt: skip
+    yield Append(event, durable=worth)
+    if unstorable:
+        raise unstorable
+
+
+def _raised(a: Attempt, child: Scope, error: Exception, key: str) -> Steps[Any]:
+    """Record what an action raised. An irreversible one is in doubt unless it failed cleanly."""
+    spec, record = a.spec, a.entry.live.record
+    at = yield NOW
+    usage = pack(child.usage) if child.usage else b""
+    failed = ev.ActionFailed(at, record.cycle, record.attempt, a.call, spec.name, spec.effect, describe(error),
+                             usage=usage, business=bool(a.business))  # fmt: skip
+    if spec.effect is not Effect.IRREVERSIBLE:
+        yield Append(failed)
+        raise error
+    if isinstance(error, (DidNotHappen, *spec.fails_cleanly)):
+        yield Append(failed, durable=True)
+        raise error
+    yield Append(ev.ActionDoubted(at, record.cycle, a.call, spec.name, text_of(error)))
+    probed, answer = yield from _probe(a, key)
+    if probed is Probed.HAPPENED:
+        return (yield from _record_happened(a, answer, "probe"))
+    if probed is Probed.DID_NOT_HAPPEN or spec.on_doubt is OnDoubt.ASSUME_NOT:
+        yield Append(failed, durable=True)
+        raise error
+    if spec.on_doubt is OnDoubt.ASSUME_HAPPENED:
+        return (yield from _record_happened(a, Happened(), "policy"))
+    raise _doubt(a, answer) from error
+
+
+def _probe(a: Attempt, key: str) -> Steps[tuple[Probed, Any]]:
+    """Ask the world. A probe that fails or answers anything else leaves the doubt."""
+    spec = a.spec
+    if spec.probe is None:
+        return Probed.MISSING, UnknownAnswer("it has no probe")
+    kwargs = {**a.kwargs, "key": key} if spec.wants_key else a.kwargs
+    try:
+        # Outside the run: a probe must see the world as it is, never a recorded answer.
+        called: Called = yield Call(spec.probe, a.args, kwargs, None)
+    except Exception as error:
+        return Probed.UNKNOWN, UnknownAnswer(f"its probe failed: {text_of(error)}")
+    answer = called.value
+    if isinstance(answer, Happened):
+        return Probed.HAPPENED, answer
+    if isinstance(answer, NotHappened):
+        return Probed.DID_NOT_HAPPEN, answer
+    if isinstance(answer, UnknownAnswer):
+        return Probed.UNKNOWN, answer
+    return Probed.UNKNOWN, UnknownAnswer(
+        f"its probe returned {type(answer).__name__}; it must return happened(...), did_not_happen() or unknown(...)"
+    )
+
+
+def _record_happened(a: Attempt, answer: Any, source: str) -> Steps[Any]:
+    """Record that the action happened though its own return was never seen."""
+    spec, unstorable = a.spec, ""
+    try:
+        result = pack(to_plain(answer.result, spec.types, f"the result its probe gave for {spec.name}()"))
+    except NotStorable as error:
+        result, unstorable = NONE, error.what
+    at = yield NOW
+    event = ev.ActionCompleted(at, a.entry.live.record.cycle, a.call, spec.name, spec.effect, result, source=source,
+                               business=bool(a.business), unstorable=unstorable)  # fmt: skip
+    yield Append(event, durable=True)
+    if unstorable:
+        raise NotStorable(f"{spec.name} happened, but its result could not be kept: {unstorable}")
+    return answer.result
+
+
+def _doubt(a: Attempt, answer: Any) -> Park:
+    why = f" ({answer.reason})" if isinstance(answer, UnknownAnswer) and answer.reason else ""
+    return Park(
+        f"doubt:{a.call}",
+        "doubt",
+        f"Did {a.spec.name} happen? Its intent is recorded, its outcome is not{why}.",
+        detail=pack({"call": a.call}),
+    )
+
+
+def _unclaimed(a: Attempt) -> CallRecord | None:
+    """A deed of that name done on an earlier entry that this entry has not asked for: the world
+    and the code have diverged. Park until a person says which holds."""
+    record = a.entry.live.record
+    others = [
+        call for call in record.calls.values()
+        if call.name == a.spec.name and call.effect == Effect.IRREVERSIBLE and not call.undoes
+        and call.status in (COMPLETED, INTENDED) and call.call not in a.entry.claimed
+    ]  # fmt: skip
+    if not others:
+        return None
+    wait = record.waits.get(f"diverged:{a.call}")
+    if wait is None or not wait.answered:
+        raise Park(
+            f"diverged:{a.call}",
+            "diverged",
+            f"The code now wants another {a.spec.name} than the one already done in this cycle. Answer 'recorded' to "
+            f"take the one that was done in its place, or 'both' to do the new one as well.",
+            detail=pack({"recorded": [other.args for other in others], "wanted": a.packed}),
+        )
+    return others[0] if unpack(wait.answer) == "recorded" else None
+
+
+def _approval(a: Attempt) -> Steps[None]:
+    record = a.entry.live.record
+    wait = record.waits.get(f"approve:{a.call}")
+    if wait is None or not wait.answered:
+        raise Park(f"approve:{a.call}", "approve", f"May {a.spec.name} be done? Answer 'yes' or 'no'.",
+                   detail=pack({"wanted": a.packed}))  # fmt: skip
+    if unpack(wait.answer) == "yes":
+        return
+    error = DidNotHappen(f"{a.spec.name} was not approved by {wait.by}")
+    at = yield NOW
+    failed = ev.ActionFailed(at, record.cycle, record.attempt, a.call, a.spec.name, a.spec.effect, describe(error),
+                             business=bool(a.business))  # fmt: skip
+    yield Append(failed, durable=True)
+    raise error

@@ -1,0 +1,246 @@
+"""The life of a cycle: enter, commit, roll back, park, and the loop that repeats it.
+
+Owns: what is appended when a cycle ends, in which order, and what follows a failure.
+Must never: let a part of a cycle's changes become durable without the rest.
+Invariant: result, context, new tasks, priorities and "this task is done" stand in one
+event; an exception leaves the state as it was and every task in its queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from indelible.core import events as ev
+from indelible.core import snapshots
+from indelible.core.changes import retry_changes
+from indelible.core.codec import digest, from_plain, pack, to_plain, unpack
+from indelible.core.collections import NotDue
+from indelible.core.cycle import Entry, Live, Scope
+from indelible.core.failures import text_of
+from indelible.core.inbox import read_inbox
+from indelible.core.record import COMPLETED, DEEDS, PARKED, RUNNING
+from indelible.core.requests import FLUSH, NOW, Append, Call, Drain, Park, Sleep, Steps, StoreCall
+from indelible.core.undoing import compensable, undo_all
+from indelible.errors import ActionFailed, IndelibleError, Misuse
+
+MAX_BACKOFF_S = 60.0
+
+
+def enter(live: Live, driver: Any) -> Steps[Entry]:
+    """Begin, or begin again, the open cycle. Nothing is durable yet."""
+    if live.entry is not None and live.entry.open:
+        raise Misuse(f"run {live.record.run_id} is in a cycle already", hint="leave the cycle before you enter the next")
+    entry = Entry(live, driver)
+    entry.must_hold()
+    live.workspace.open((yield NOW))
+    live.entry = entry
+    return entry
+
+
+def commit(entry: Entry) -> Steps[None]:
+    """Make everything the cycle did hold. Durable when it returns.
+
+    Raises `NotStorable` with the path of the value, and then nothing is committed.
+    """
+    live, record = entry.live, entry.live.record
+    entry.must_hold()
+    entry.open = False
+    yield Drain(entry.scope)
+    try:
+        changes = live.workspace.changes()
+        packed = pack(changes)
+    except BaseException:
+        live.workspace.discard()
+        raise
+    at = yield NOW
+    yield Append(ev.CycleCommitted(at, record.cycle, record.attempt, packed, orphans(entry), entry.recalled))
+    live.workspace.settled(changes)
+    if entry.result is not None:
+        yield Append(ev.RunFinished(at, entry.result))
+    yield FLUSH
+    yield from keep_snapshot(live)
+
+
+def orphans(entry: Entry) -> tuple[str, ...]:
+    """Deeds of this cycle that this entry never asked for: done, but by no code that still wants them."""
+    return tuple(
+        call.call for call in entry.live.record.calls.values()
+        if call.effect in DEEDS and call.call not in entry.claimed and not call.undoes
+        and (call.status == COMPLETED or call.in_doubt)
+    )  # fmt: skip
+
+
+def keep_snapshot(live: Live) -> Steps[None]:
+    """Write a snapshot if the journal has grown enough since the last one."""
+    journal = live.journal
+    if not snapshots.due(journal.stored_bytes - live.stored_at_snapshot, live.snapshot_size):
+        return
+    live.record.chain = journal.chain
+    data = snapshots.encode(live.record)
+    yield StoreCall("put_snapshot", (live.record.run_id, live.record.seq, data))
+    journal.restart_prefix()
+    live.stored_at_snapshot, live.snapshot_size = journal.stored_bytes, len(data)
+
+
+def roll_back(entry: Entry, error: BaseException) -> Steps[bool]:
+    """Leave the state as it was, count the attempt, and say whether the cycle was given up.
+
+    Completed actions stay in the journal. Durable when it returns.
+    """
+    live, record, agent = entry.live, entry.live.record, entry.live.agent
+    entry.open = False
+    yield Drain(entry.scope)
+    taken = live.workspace.taken()
+    live.workspace.discard()
+    text = text_of(error)
+    changes, gave_up = retry_changes(record.doc, taken, text, agent.attempts)
+    if not taken:
+        gave_up = record.attempt >= agent.attempts
+    at = yield NOW
+    if gave_up and compensable(live):
+        abandoned = ev.CycleAbandoned(at, record.cycle, record.attempt, text, pack(changes))
+        yield Append(abandoned, durable=True)
+        yield from finish_abandoned(live, entry.scope.driver)
+        return True
+    yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, pack(changes), gave_up, orphans(entry)
+                                    if gave_up else ()))  # fmt: skip
+    live.workspace.settled(changes)
+    if gave_up and (not taken or agent.on_failure == "fail"):
+        yield Append(ev.RunFailed(at, text))
+    yield FLUSH
+    return gave_up
+
+
+def finish_abandoned(live: Live, driver: Any) -> Steps[None]:
+    """Undo the deeds of a cycle that was given up, then close it; goes on after a crash."""
+    record = live.record
+    left = yield from undo_all(live, Scope(Entry(live, driver), driver))
+    at = yield NOW
+    changes = unpack(record.abandoned_changes)
+    text = record.abandoned
+    yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, record.abandoned_changes, True, left))
+    live.workspace.settled(changes if isinstance(changes, list) else [])
+    if not changes or live.agent.on_failure == "fail":
+        yield Append(ev.RunFailed(at, text))
+    yield FLUSH
+
+
+def park(entry: Entry, signal: Park) -> Steps[None]:
+    """Suspend the cycle: nothing is committed, its completed actions are kept. Durable."""
+    record = entry.live.record
+    yield from suspend(entry)
+    at = yield NOW
+    parked = ev.CycleParked(at, record.cycle, signal.wait, signal.kind, signal.question, signal.wake_at or 0.0,
+                            signal.detail)  # fmt: skip
+    yield Append(parked, durable=True)
+
+
+def suspend(entry: Entry) -> Steps[None]:
+    """Leave the cycle without an outcome, as a crash would, but with everything known made durable."""
+    entry.open = False
+    yield Drain(entry.scope)
+    entry.live.workspace.discard()
+    yield FLUSH
+
+
+def signal_of(entry: Entry, error: BaseException) -> Park | None:
+    """The reason to park, if that is what the exception means."""
+    if isinstance(error, Park):
+        return error
+    if isinstance(error, NotDue):
+        return Park(f"due:{entry.scope.nth('due')}", "due", "The next task is not due yet.", error.at)
+    return None
+
+
+def leave(entry: Entry, error: BaseException | None) -> Steps[str]:
+    """End a cycle as its body ended: `committed`, `parked`, `rolled back`, `gave up` or `interrupted`.
+
+    An error of Indelible's own, such as a value that cannot be stored, is a fault of the
+    program, not of the task: no attempt is counted, so that the run can go on once the code is mended.
+    """
+    if error is None:
+        yield from commit(entry)
+        return "committed"
+    signal = signal_of(entry, error)
+    if signal is not None:
+        yield from park(entry, signal)
+        return "parked"
+    if not isinstance(error, Exception) or (isinstance(error, IndelibleError) and not isinstance(error, ActionFailed)):
+        if not entry.live.lost:
+            yield from suspend(entry)
+        entry.open = False
+        return "interrupted"
+    return "gave up" if (yield from roll_back(entry, error)) else "rolled back"
+
+
+def wake(live: Live, wait_for_time: bool) -> Steps[bool]:
+    """Whether a parked run can go on: its answer has come, or its time (waited for if asked to)."""
+    yield from read_inbox(live)
+    wait = live.record.open_wait
+    if wait is None:
+        return True
+    if not wait.wake_at:
+        return False
+    now = yield NOW
+    if wait.wake_at > now:
+        if not wait_for_time:
+            return False
+        yield Sleep(wait.wake_at - now)
+        return (yield from wake(live, False))
+    yield Append(ev.WaitAnswered(now, live.record.cycle, wait.wait, pack(None), "the clock"))
+    return True
+
+
+def advance(live: Live, driver: Any) -> Steps[str]:
+    """One cycle, entered and left. Returns what `leave` returns; raises what may not be retried."""
+    record, agent = live.record, live.agent
+    if record.abandoned:
+        yield from finish_abandoned(live, driver)
+        return "gave up"
+    if agent.body is None:
+        raise Misuse(f"agent {agent.name} has no cycle function", hint="with run.cycle(): ...")
+    entry = yield from enter(live, driver)
+    error: BaseException | None = None
+    try:
+        yield Call(agent.body, (live.handle,), {}, entry.scope)
+    except GeneratorExit:
+        raise
+    except BaseException as raised:
+        error = raised
+    outcome = yield from leave(entry, error)
+    if outcome == "interrupted" and error is not None:
+        raise error
+    return outcome
+
+
+def pursue(live: Live, driver: Any, wait_for_time: bool, stop: Callable[[], bool]) -> Steps[None]:
+    """Cycle after cycle until the run ends, waits for a person, or `stop()` is true between two cycles."""
+    record = live.record
+    while record.status in (RUNNING, PARKED) and not stop():
+        if record.status == PARKED and not (yield from wake(live, wait_for_time)):
+            return
+        outcome = yield from advance(live, driver)
+        if outcome == "rolled back" and live.agent.backoff_s and record.status == RUNNING:
+            yield Sleep(min(live.agent.backoff_s * 2 ** (record.attempt - 2), MAX_BACKOFF_S))
+
+
+def wait_in(scope: Scope, what: str, signal: Park, types: Any) -> Any:
+    """The answer to a wait of this cycle; parks the cycle if there is none yet."""
+    scope.entry.must_be_open(what)
+    if scope.deed():
+        raise Misuse(
+            f"{what} was called inside an action that cannot simply be run again",
+            hint="call it before the action, or declare the action with approve=True",
+        )
+    wait = scope.entry.live.record.waits.get(signal.wait)
+    if wait is None or not wait.answered:
+        raise signal
+    return from_plain(unpack(wait.answer), types, what)
+
+
+def wait_name(scope: Scope, kind: str, text: str) -> str:
+    """The identity of a wait: its kind, its text, and how often that was asked for here before."""
+    hashed = digest(to_plain(text, scope.entry.live.agent.shape.types))
+    nth = scope.nth((kind, hashed))
+    return f"{kind}:{digest([scope.call, hashed, nth]).hex()[:12]}"

@@ -1,0 +1,335 @@
+"""The run as its journal tells it: one value, made only by folding events.
+
+Owns: `Record` and `fold`, the single place where an event gets its meaning.
+Must never: need user code, a clock or a store; be changed other than through `fold`.
+Invariant: folding the same events gives the same record, whether they come from memory
+while the run is live or from a store after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from indelible.core import events as ev
+from indelible.core.codec import unpack
+from indelible.core.changes import Doc, apply
+from indelible.errors import JournalDamaged
+
+RUNNING, PARKED, FINISHED, FAILED = "running", "parked", "finished", "failed"
+
+INTENDED, COMPLETED, FAILED_CALL, SETTLED_NOT = "intended", "completed", "failed", "settled not"
+DEEDS = ("idempotent", "irreversible")
+
+
+class CallRecord(msgspec.Struct, omit_defaults=True):
+    """One call of an action, as far as the journal knows."""
+
+    call: str
+    name: str
+    effect: str
+    cycle: int
+    status: str
+    attempt: int = 0
+    key: str = ""
+    args: bytes = b""
+    result: bytes = b""
+    error: bytes = b""
+    unstorable: str = ""
+    doubt: str = ""
+    source: str = "call"
+    business: bool = False
+    undoes: str = ""
+    order: int = 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """An irreversible action with an intent and nothing after it."""
+        return self.status == INTENDED and self.effect == "irreversible"
+
+
+class Wait(msgspec.Struct, omit_defaults=True):
+    """What a cycle waits for, and the answer once it is there."""
+
+    wait: str
+    kind: str
+    question: str
+    since: float
+    wake_at: float = 0.0
+    detail: bytes = b""
+    answered: bool = False
+    answer: bytes = b""
+    by: str = ""
+
+
+class Usage(msgspec.Struct, omit_defaults=True):
+    """What calls cost, summed. Calls whose price is unknown are counted, not priced at zero."""
+
+    calls: int = 0
+    recalled: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    unpriced: int = 0
+
+
+class Record(msgspec.Struct):
+    """Everything that is known about a run without running any of its code."""
+
+    run_id: str
+    seq: int = 0
+    chain: bytes = b""
+    agent: str = ""
+    version: int = 0
+    fingerprint: str = ""
+    objective: bytes = b""
+    started_at: float = 0.0
+    updated_at: float = 0.0
+    status: str = RUNNING
+    result: bytes = b""
+    error: str = ""
+    doc: dict[str, Any] = msgspec.field(default_factory=dict)
+    unknown_fields: dict[str, Any] = msgspec.field(default_factory=dict)
+    cycle: int = 1
+    attempt: int = 1
+    committed: int = 0
+    claims: int = 0
+    abandoned: str = ""
+    abandoned_changes: bytes = b""
+    calls: dict[str, CallRecord] = msgspec.field(default_factory=dict)
+    keyed: dict[str, CallRecord] = msgspec.field(default_factory=dict)
+    loose: dict[str, CallRecord] = msgspec.field(default_factory=dict)
+    waits: dict[str, Wait] = msgspec.field(default_factory=dict)
+    values: dict[str, bytes] = msgspec.field(default_factory=dict)
+    waiting: str = ""
+    notices: list[str] = msgspec.field(default_factory=list)
+    inbox_seq: int = 0
+    unknown_events: int = 0
+    usage: Usage = msgspec.field(default_factory=Usage)
+
+    def find(self, call: str) -> CallRecord | None:
+        """The call of that identity, in the open cycle or under a business key."""
+        return self.calls.get(call) or self.keyed.get(call)
+
+    def in_doubt(self) -> list[CallRecord]:
+        """Every irreversible action that has an intent and no outcome."""
+        every = {**self.loose, **self.keyed, **self.calls}
+        return [call for call in every.values() if call.in_doubt]
+
+    @property
+    def open_wait(self) -> Wait | None:
+        """What the run waits for, if it is parked."""
+        return self.waits.get(self.waiting) if self.status == PARKED else None
+
+
+def fold(record: Record, seq: int, event: ev.Event) -> None:
+    """Let the event of that seq have its effect on the record, in place."""
+    record.seq = seq
+    record.updated_at = event.at
+    _FOLDS[type(event)](record, event)
+
+
+def _started(r: Record, e: ev.RunStarted) -> None:
+    r.agent, r.version, r.fingerprint = e.agent, e.version, e.fingerprint
+    r.objective, r.started_at = e.objective, e.at
+    r.doc = _doc(e.doc)
+
+
+def _claimed(r: Record, e: ev.RunClaimed) -> None:
+    r.claims += 1
+
+
+def _put(r: Record, call: CallRecord) -> CallRecord:
+    call.order = r.seq
+    (r.keyed if call.business else r.calls)[call.call] = call
+    return call
+
+
+def _intended(r: Record, e: ev.ActionIntended) -> None:
+    _put(r, CallRecord(e.call, e.name, e.effect, e.cycle, INTENDED, e.attempt, e.key, e.args,
+                       business=e.business, undoes=e.undoes))  # fmt: skip
+
+
+def _known(r: Record, call: str) -> CallRecord | None:
+    return r.calls.get(call) or r.keyed.get(call) or r.loose.get(call)
+
+
+def _completed(r: Record, e: ev.ActionCompleted) -> None:
+    call = _known(r, e.call) or _put(r, CallRecord(e.call, e.name, e.effect, e.cycle, COMPLETED, business=e.business))
+    call.status, call.result, call.source, call.unstorable = COMPLETED, e.result, e.source, e.unstorable
+    call.error = b""
+    r.loose.pop(e.call, None)
+    if e.source == "call":
+        _count(r, e.usage)
+    elif e.source == "policy":
+        r.notices.append(f"The action {e.name} ({e.call}) is assumed to have happened, by policy.")
+    else:
+        r.notices.append(f"The action {e.name} ({e.call}) was found to have happened, by its probe.")
+
+
+def _failed(r: Record, e: ev.ActionFailed) -> None:
+    call = _known(r, e.call) or _put(r, CallRecord(e.call, e.name, e.effect, e.cycle, FAILED_CALL, business=e.business))
+    call.status, call.error, call.attempt = FAILED_CALL, e.error, e.attempt
+    _count(r, e.usage)
+
+
+def _count(r: Record, usage: bytes) -> None:
+    r.usage.calls += 1
+    if usage:
+        found = unpack(usage)
+        if isinstance(found, dict):
+            r.usage.tokens_in += found.get("tokens_in") or 0
+            r.usage.tokens_out += found.get("tokens_out") or 0
+            usd = found.get("usd")
+            if usd is None:
+                r.usage.unpriced += 1
+            else:
+                r.usage.usd += usd
+
+
+def _doubted(r: Record, e: ev.ActionDoubted) -> None:
+    call = _known(r, e.call)
+    if call is not None:
+        call.doubt = e.reason
+
+
+def _settled(r: Record, e: ev.ActionSettled) -> None:
+    call = _known(r, e.call)
+    r.inbox_seq = max(r.inbox_seq, e.inbox_seq)
+    if call is None:
+        return
+    if e.happened:
+        call.status, call.result, call.source = COMPLETED, e.result, e.by
+    else:
+        call.status = SETTLED_NOT
+    r.loose.pop(e.call, None)
+    _answer_doubt(r, e.call)
+    what = "happened" if e.happened else "did not happen"
+    r.notices.append(f"The action {e.name} ({e.call}) was in doubt; {e.by} settled that it {what}.")
+
+
+def _answer_doubt(r: Record, call: str) -> None:
+    wait = r.waits.get(f"doubt:{call}")
+    if wait is not None:
+        wait.answered = True
+        if r.waiting == wait.wait:
+            r.status, r.waiting = RUNNING, ""
+
+
+def _value(r: Record, e: ev.ValueRecorded) -> None:
+    r.values[e.slot] = e.value
+
+
+def _parked(r: Record, e: ev.CycleParked) -> None:
+    r.waits[e.wait] = Wait(e.wait, e.kind, e.question, e.at, e.wake_at, e.detail)
+    r.status, r.waiting = PARKED, e.wait
+
+
+def _answered(r: Record, e: ev.WaitAnswered) -> None:
+    r.inbox_seq = max(r.inbox_seq, e.inbox_seq)
+    wait = r.waits.get(e.wait)
+    if wait is None:
+        return
+    wait.answered, wait.answer, wait.by = True, e.answer, e.by
+    if r.waiting == e.wait:
+        r.status, r.waiting = RUNNING, ""
+
+
+def _inbox(r: Record, e: ev.InboxRead) -> None:
+    r.inbox_seq = max(r.inbox_seq, e.inbox_seq)
+
+
+def _committed(r: Record, e: ev.CycleCommitted) -> None:
+    changes = unpack(e.changes)
+    if not isinstance(changes, list):
+        raise JournalDamaged(f"run {r.run_id}: event {r.seq} carries no list of changes", hint="indelible verify RUN")
+    apply(r.doc, changes)
+    r.committed += 1
+    r.usage.recalled += e.recalled
+    _close_cycle(r)
+
+
+def _close_cycle(r: Record) -> None:
+    for call in r.calls.values():
+        if call.in_doubt:
+            r.loose[call.call] = call
+    r.calls, r.waits, r.values = {}, {}, {}
+    r.cycle, r.attempt, r.abandoned = r.cycle + 1, 1, ""
+    r.abandoned_changes = b""
+    r.status, r.waiting = RUNNING, ""
+    r.notices = []
+
+
+def _abandoned(r: Record, e: ev.CycleAbandoned) -> None:
+    r.abandoned, r.abandoned_changes = e.error or "abandoned", e.changes
+
+
+def _rolled_back(r: Record, e: ev.CycleRolledBack) -> None:
+    changes = unpack(e.changes)
+    if isinstance(changes, list) and changes:
+        apply(r.doc, changes)
+    if e.gave_up:
+        notices = r.notices
+        _close_cycle(r)
+        r.notices = notices
+    else:
+        r.attempt += 1
+
+
+def _migrated(r: Record, e: ev.StateMigrated) -> None:
+    r.version, r.fingerprint = e.new, e.fingerprint
+    r.doc = _doc(e.doc)
+    unknown = unpack(e.unknown)
+    if isinstance(unknown, dict):
+        r.unknown_fields = {**r.unknown_fields, **unknown}
+
+
+def _finished(r: Record, e: ev.RunFinished) -> None:
+    r.status, r.result, r.waiting = FINISHED, e.result, ""
+
+
+def _run_failed(r: Record, e: ev.RunFailed) -> None:
+    r.status, r.error, r.waiting = FAILED, e.error, ""
+
+
+def _unknown(r: Record, e: ev.Unknown) -> None:
+    r.unknown_events += 1
+
+
+def _misplaced(r: Record, e: ev.Event) -> None:
+    raise JournalDamaged(
+        f"run {r.run_id}: event {r.seq} is a {ev.kind_of(e)}, which belongs in an inbox", hint="indelible verify RUN"
+    )
+
+
+def _doc(packed: bytes) -> Doc:
+    doc = unpack(packed)
+    if not isinstance(doc, dict):
+        raise JournalDamaged("the journal holds a state that is no document", hint="indelible verify RUN")
+    return doc  # type: ignore[return-value]
+
+
+_FOLDS: dict[type[ev.Event], Callable[[Record, Any], None]] = {
+    ev.RunStarted: _started,
+    ev.RunClaimed: _claimed,
+    ev.ActionIntended: _intended,
+    ev.ActionCompleted: _completed,
+    ev.ActionFailed: _failed,
+    ev.ActionDoubted: _doubted,
+    ev.ActionSettled: _settled,
+    ev.ValueRecorded: _value,
+    ev.CycleParked: _parked,
+    ev.WaitAnswered: _answered,
+    ev.InboxRead: _inbox,
+    ev.CycleCommitted: _committed,
+    ev.CycleAbandoned: _abandoned,
+    ev.CycleRolledBack: _rolled_back,
+    ev.StateMigrated: _migrated,
+    ev.RunFinished: _finished,
+    ev.RunFailed: _run_failed,
+    ev.Unknown: _unknown,
+    ev.Answer: _misplaced,
+    ev.Settlement: _misplaced,
+}

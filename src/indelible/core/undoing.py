@@ -1,0 +1,86 @@
+"""Compensation: undoing the deeds of a cycle that was given up.
+
+Owns: which deeds can be undone, and in which order.
+Must never: undo a deed twice without its record saying so, or let one failing undo stop
+the others.
+Invariant: each undo is itself a recorded action, so a crash in the middle goes on where it was.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from indelible.core import events as ev
+from indelible.core.actions import Effect, Spec
+from indelible.core.codec import from_plain, pack, unpack
+from indelible.core.cycle import Live, Scope
+from indelible.core.failures import describe
+from indelible.core.record import COMPLETED, DEEDS, CallRecord
+from indelible.core.requests import NOW, Append, Call, Called, Steps
+
+
+def compensable(live: Live) -> list[tuple[CallRecord, Spec]]:
+    """The open cycle's completed deeds that declare an undo, last one first."""
+    found = []
+    for call in live.record.calls.values():
+        spec = live.actions.get(call.name) or live.resolve(call.name)
+        if call.status == COMPLETED and not call.undoes and spec is not None and spec.undo is not None:
+            found.append((call, spec))
+    found += [
+        (call, spec) for call in live.record.keyed.values()
+        if call.cycle == live.record.cycle and call.status == COMPLETED and not call.undoes
+        and (spec := live.actions.get(call.name) or live.resolve(call.name)) is not None and spec.undo is not None
+    ]  # fmt: skip
+    return sorted(found, key=lambda pair: -pair[0].order)
+
+
+def undo_all(live: Live, scope: Scope) -> Steps[tuple[str, ...]]:
+    """Run every undo that has no recorded completion; returns the deeds that still stand."""
+    left = {call.call for call in live.record.calls.values() if call.effect in DEEDS and not call.undoes
+            and (call.status == COMPLETED or call.in_doubt)}  # fmt: skip
+    for call, spec in compensable(live):
+        done = live.record.find(f"undo:{call.call}")
+        if done is None or done.status != COMPLETED:
+            undone = yield from _undo(live, scope, call, spec)
+        else:
+            undone = True
+        if undone:
+            left.discard(call.call)
+    return tuple(sorted(left))
+
+
+def _undo(live: Live, scope: Scope, call: CallRecord, spec: Spec) -> Steps[bool]:
+    undo = spec.undo
+    assert undo is not None
+    record, name = live.record, f"undo:{spec.name}"
+    given = _arguments(undo, call, spec)
+    at = yield NOW
+    intent = ev.ActionIntended(at, record.cycle, record.attempt, f"undo:{call.call}", name, Effect.IDEMPOTENT, call.key,
+                               call.args, undoes=call.call)  # fmt: skip
+    yield Append(intent, durable=True)
+    try:
+        called: Called = yield Call(undo, (), given, scope.child(f"undo:{call.call}", Effect.IDEMPOTENT))
+    except Exception as error:
+        at = yield NOW
+        yield Append(ev.ActionFailed(at, record.cycle, record.attempt, f"undo:{call.call}", name, Effect.IDEMPOTENT,
+                                     describe(error)), durable=True)  # fmt: skip
+        return False
+    done = ev.ActionCompleted(at + called.took, record.cycle, f"undo:{call.call}", name, Effect.IDEMPOTENT, pack(None),
+                              called.took)  # fmt: skip
+    yield Append(done, durable=True)
+    return True
+
+
+def _arguments(undo: Callable[..., Any], call: CallRecord, spec: Spec) -> dict[str, Any]:
+    """What the undo asks for by name: the action's arguments, its `result`, its `key`."""
+    stored = unpack(call.args) if call.args else {}
+    offered: dict[str, Any] = {}
+    if isinstance(stored, dict):
+        offered = {name: from_plain(value, spec.types, f"{spec.name}({name})") for name, value in stored.items()}
+    offered |= {"result": from_plain(unpack(call.result), spec.types) if call.result else None, "key": call.key}
+    parameters = inspect.signature(undo).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return offered
+    return {name: value for name, value in offered.items() if name in parameters}

@@ -1,0 +1,94 @@
+"""What a driver works with: one run's feed, its store, a clock, and who is busy.
+
+Owns: the answers that need no waiting, the gates of keyed actions, the count of actions
+being performed.
+Must never: wait; that is what the two drivers differ in.
+Invariant: a gate has at most one holder, and `idle()` completes only when nobody is busy.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Protocol
+
+from indelible.core.events import Event
+from indelible.core.requests import Append, Entropy, Now
+from indelible.drive.clock import Clock
+
+
+class Feed(Protocol):
+    """A run's way to its store."""
+
+    def append(self, event: Event) -> int:
+        """Take an event into memory; its seq."""
+        ...
+
+    def flush(self) -> None:
+        """Return when everything appended so far is durable."""
+        ...
+
+    def flush_soon(self) -> Future[None]:
+        """Completes, from any thread, when everything appended so far is durable."""
+        ...
+
+
+class Port:
+    """One run's connection to the world."""
+
+    def __init__(self, store: Any, clock: Clock, feed: Feed | None = None) -> None:
+        self.store = store
+        self.clock = clock
+        self.feed = feed
+        self._mutex = threading.Lock()
+        self._gates: dict[str, Future[None]] = {}
+        self._busy = 0
+        self._idle: list[Future[None]] = []
+
+    def at_once(self, request: Any) -> Any:
+        """The answer to a request that needs no waiting."""
+        kind = type(request)
+        if kind is Append:
+            assert self.feed is not None
+            return self.feed.append(request.event)
+        if kind is Now:
+            return self.clock.now()
+        if kind is Entropy:
+            return self.clock.entropy(request.size)
+        raise TypeError(f"the protocol asked for {kind.__name__}, which no driver answers")
+
+    def try_gate(self, call: str) -> Callable[[], None] | Future[None]:
+        """Hold the gate of a keyed action and get its release, or the future to wait for."""
+        with self._mutex:
+            held = self._gates.get(call)
+            if held is not None:
+                return held
+            self._gates[call] = Future()
+            return partial(self._release, call)
+
+    def _release(self, call: str) -> None:
+        with self._mutex:
+            gate = self._gates.pop(call)
+        gate.set_result(None)
+
+    def __enter__(self) -> None:
+        with self._mutex:
+            self._busy += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._mutex:
+            self._busy -= 1
+            waiting, self._idle = (self._idle, []) if self._busy == 0 else ([], self._idle)
+        for future in waiting:
+            future.set_result(None)
+
+    def idle(self) -> Future[None] | None:
+        """None if no action is being performed, else what completes when the last one ends."""
+        with self._mutex:
+            if self._busy == 0:
+                return None
+            future: Future[None] = Future()
+            self._idle.append(future)
+            return future

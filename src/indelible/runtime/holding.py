@@ -1,0 +1,169 @@
+"""Holding a run: claim it, recover it, accept or carry it over, and let go of it.
+
+Owns: the life of a run's lease and feed in this process.
+Must never: do anything before the claim that a second process could do as well.
+Invariant: a run that cannot be opened is let go of, and nothing about it has changed but its epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Callable
+from typing import Any
+
+from indelible.core import events as ev
+from indelible.core.codec import unpack
+from indelible.core.cycle import AgentSpec, Live
+from indelible.core.inbox import read_inbox
+from indelible.core.protocol import wake
+from indelible.core.record import PARKED, RUNNING
+from indelible.core.recovery import Recovered, accept, migrate, recover
+from indelible.core.requests import NOW, Append, Steps
+from indelible.core.state import Workspace
+from indelible.drive import blocking
+from indelible.drive.clock import Clock
+from indelible.drive.port import Port
+from indelible.errors import IndelibleError, Misuse, RunMismatch, StoreUnavailable, UnknownRun
+from indelible.runtime.actions import resolve
+from indelible.runtime.labels import label_of
+from indelible.runtime.leases import TTL_S, Hold, Renewer
+from indelible.stores.base import Store, check_run_id
+from indelible.stores.feed import Feed
+from indelible.stores.owner import Owner, enter, leave
+from indelible.stores.writer import Writer
+from indelible.version import __version__
+
+Observer = Callable[[ev.Event], None]
+
+
+class Holding:
+    """One run, to be held by this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        renewer: Renewer,
+        clock: Clock,
+        run_id: str,
+        agent: AgentSpec,
+        objective: str | None,
+        observe: Observer | None = None,
+    ) -> None:
+        self.run_id = check_run_id(run_id)
+        self.objective = objective
+        self.agent = agent
+        self.port = Port(store, clock)
+        self.live: Live | None = None
+        self.warnings: list[str] = []
+        self._writer = writer
+        self._renewer = renewer
+        self._observe = observe
+        self._hold: Hold | None = None
+        self._nonce = ""
+        if objective is not None and (not isinstance(objective, str) or not objective.strip()):
+            raise Misuse("the objective is empty", hint=f'{agent.name}.run("Find three suppliers", ...)')
+
+    def open(self, handle: Any) -> None:
+        """Claim and recover the run, or accept it; durable when it returns.
+
+        Raises `RunBusy`, `RunMismatch`, `UnknownRun`, `JournalDamaged`, `StateInvalid`,
+        `StoreUnavailable`; then the run is not held.
+        """
+        if self.live is not None:
+            raise Misuse(f"run {self.run_id} is open already", hint="use the run that is open, or close it first")
+        self._nonce = self.port.clock.entropy(8).hex()
+        enter(self._nonce)
+        owner = Owner.here(self._nonce)
+        try:
+            epoch = self.port.store.claim(self.run_id, owner, TTL_S)
+        except BaseException:
+            leave(self._nonce)
+            raise
+        try:
+            blocking.drive(self.port, self._take_up(handle, owner, epoch))
+        except BaseException:
+            self._let_go(owner)
+            raise
+        assert self.live is not None
+        self._hold = Hold(self.live, owner)
+        self._renewer.add(self._hold)
+
+    async def aopen(self, handle: Any) -> None:
+        """As `open`, without blocking the event loop."""
+        await asyncio.to_thread(self.open, handle)
+
+    def close(self) -> None:
+        """Write what waits, and let go of the run; idempotent."""
+        hold, self._hold, live = self._hold, None, self.live
+        if hold is None or live is None:
+            return
+        self._renewer.remove(hold)
+        try:
+            if not live.lost and self.port.feed is not None:
+                self.port.feed.flush()
+        finally:
+            self._let_go(hold.owner)
+            live.lost = live.lost or f"run {self.run_id} is closed"
+
+    async def aclose(self) -> None:
+        """As `close`, without blocking the event loop."""
+        await asyncio.to_thread(self.close)
+
+    def _let_go(self, owner: str) -> None:
+        lost = self.live is not None and self.live.lost
+        leave(self._nonce)
+        if lost:
+            return
+        try:
+            self.port.store.claim(self.run_id, owner, 0)
+        except (IndelibleError, StoreUnavailable):
+            pass  # not ours any more, or out of reach: the lease runs out by itself
+
+    def _take_up(self, handle: Any, owner: str, epoch: int) -> Steps[None]:
+        found: Recovered = yield from recover(self.run_id)
+        self.warnings += found.notices
+        record, agent = found.record, self.agent
+        new = not record.agent
+        if new and self.objective is None:
+            self.port.store.delete(self.run_id)
+            raise UnknownRun(f"there is no run {self.run_id!r} in {self.port.store.url}", hint="indelible ls")
+        if not new:
+            self._must_match(found)
+        journal = found.journal()
+        workspace = Workspace(agent.shape, agent.shape.initial_doc())
+        live = Live(agent, record, journal, workspace, epoch, resolve, handle, snapshot_size=found.snapshot_size,
+                    stored_at_snapshot=-found.stored_bytes)  # fmt: skip
+        self.live = live
+        self.port.feed = Feed(self._writer, live, label_of, self._observe)
+        if new:
+            assert self.objective is not None
+            yield from accept(live, self.objective, __version__)
+        at = yield NOW
+        yield Append(ev.RunClaimed(at, epoch, owner, f"{__version__} on Python {platform.python_version()}",
+                                   max(0, found.cut_to - record.seq) if found.cut_to else 0), durable=True)  # fmt: skip
+        if record.status not in (RUNNING, PARKED):
+            live.workspace = Workspace(agent.shape, record.doc) if agent.shape.matches(record.doc) else workspace
+            return
+        yield from migrate(live)
+        if record.status == PARKED:
+            yield from wake(live, False)
+        else:
+            yield from read_inbox(live)
+
+    def _must_match(self, found: Recovered) -> None:
+        record = found.record
+        objective = unpack(record.objective)
+        if record.agent != self.agent.name:
+            raise RunMismatch(
+                f"run {self.run_id!r} belongs to agent {record.agent!r}, not to {self.agent.name!r}",
+                hint=f"run it with agent {record.agent}, or choose another --run-id",
+                run=self.run_id,
+            )
+        if self.objective is not None and objective != self.objective:
+            raise RunMismatch(
+                f"run {self.run_id!r} pursues {objective!r}, not {self.objective!r}",
+                hint=f"indelible resume {self.run_id}   # to go on with it; or choose another --run-id",
+                run=self.run_id,
+            )

@@ -1,0 +1,224 @@
+"""An open store with its runs: start or resume them, list them, answer them, settle their deeds.
+
+Owns: what `indelible.open` returns.
+Must never: write to a run's journal; messages go to its inbox, the run takes them in.
+Invariant: one writer and one lease renewer per open store.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, overload
+
+from indelible.core import events as ev
+from indelible.core.codec import GENERIC, pack, to_plain
+from indelible.core.cycle import AgentSpec
+from indelible.core.inbox import inbox_of
+from indelible.core.journal import Journal, Reader, Torn, read_all
+from indelible.core.record import CallRecord, Record, Wait
+from indelible.core.recovery import Recovered, recover
+from indelible.core.state import Shape, State
+from indelible.drive import blocking
+from indelible.drive.clock import Clock, SystemClock
+from indelible.drive.port import Port
+from indelible.errors import Misuse, StaleWriter, UnknownRun
+from indelible.runtime.holding import Holding, Observer
+from indelible.runtime.leases import Renewer
+from indelible.runtime.runs import Run
+from indelible.stores import open_store
+from indelible.stores.base import Query, RunEntry, Store, Write, check_run_id
+from indelible.stores.writer import Writer
+
+S = TypeVar("S", bound=State)
+
+_open_stores: weakref.WeakSet[RunStore] = weakref.WeakSet()
+
+
+class RunStore:
+    """Runs in a store. Use it as `with indelible.open("agent.db") as store:` (or `async with`)."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self._begin()
+        _open_stores.add(self)
+
+    @property
+    def url(self) -> str:
+        """How to open this store again."""
+        return self.store.url
+
+    @overload
+    def run(
+        self, run_id: str, agent: type[S], objective: str | None = None, *, observe: Observer | None = None
+    ) -> Run[S]: ...
+    @overload
+    def run(
+        self, run_id: str, agent: Any, objective: str | None = None, *, observe: Observer | None = None
+    ) -> Run[Any]: ...
+    def run(self, run_id: str, agent: Any, objective: str | None = None, *, observe: Observer | None = None) -> Run[Any]:
+        """A run to open with `with` or `async with`: started with `objective` if the id is new, else resumed.
+
+        `agent` is an agent, or just its State class. Without an `objective` the run must exist.
+        `observe` is called with each event as it happens, in this process.
+        """
+        if isinstance(agent, type) and issubclass(agent, State):
+            spec = AgentSpec(agent.__name__, Shape.of(agent), 1)
+        else:
+            spec = agent.spec
+        holding = Holding(
+            self.store, self._writer, self._renewer, self.clock, run_id, spec, objective, observe
+        )  # fmt: skip
+        return Run(holding)
+
+    def entries(self, *, statuses: set[str] | None = None, agent: str | None = None) -> Iterator[RunEntry]:
+        """Every run that matches, newest update first."""
+        cursor: str | None = None
+        query = Query(frozenset(statuses) if statuses is not None else None, agent)
+        while True:
+            page = self.store.list_runs(query, cursor)
+            yield from page.runs
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def recover(self, run_id: str) -> Recovered:
+        """The run as its journal tells it, read without claiming it. Raises `UnknownRun`, `JournalDamaged`."""
+        found = blocking.drive(Port(self.store, self.clock), recover(check_run_id(run_id)))
+        if not found.record.agent:
+            raise UnknownRun(f"there is no run {run_id!r} in {self.url}", hint="indelible ls", run=run_id)
+        return found
+
+    def events(self, run_id: str) -> Iterator[tuple[int, ev.Event]]:
+        """The whole journal, each event with its seq. A torn last batch ends it quietly."""
+        for opened in read_all(Reader(run_id), self.store.read(check_run_id(run_id))):
+            if isinstance(opened, Torn):
+                return
+            for offset, event in enumerate(opened.events):
+                yield opened.after_seq + 1 + offset, event
+
+    def answer(self, run_id: str, value: Any, *, wait: str = "", by: str = "a person") -> Wait:
+        """Answer what a parked run asks; durable when it returns. The run goes on when it is resumed.
+
+        Raises `Misuse` if the run waits for nothing, for a time, or for a settlement.
+        """
+        record = self.recover(run_id).record
+        waiting = [w for w in record.waits.values() if not w.answered]
+        found = next((w for w in waiting if w.wait == wait), None) if wait else record.open_wait
+        if found is None:
+            raise Misuse(f"run {run_id!r} does not wait for an answer", hint=f"indelible show {run_id}", run=run_id)
+        if found.kind == "doubt":
+            call = found.wait.partition(":")[2]
+            raise Misuse(
+                f"run {run_id!r} waits for a deed in doubt to be settled",
+                hint=f"indelible settle {run_id} {call} --happened | --did-not-happen",
+                run=run_id,
+            )
+        _must_suit(run_id, found, value)
+        self._post(run_id, lambda at: ev.Answer(at, found.wait, pack(to_plain(value, GENERIC, "answer")), by))
+        return found
+
+    def settle(
+        self, run_id: str, action: str, *, happened: bool, result: Any = None, by: str = "a person"
+    ) -> CallRecord:
+        """Say what became of an action in doubt; durable when it returns.
+
+        `action` is its call id, the beginning of it, or the action's name, if only one fits. Raises `Misuse`.
+        """
+        record = self.recover(run_id).record
+        doubts = record.in_doubt()
+        fitting = [c for c in doubts if action == c.call] or [
+            c for c in doubts if action == c.name or c.call.startswith(action)
+        ]
+        if len(fitting) != 1:
+            listed = ", ".join(c.call for c in (fitting or doubts)) or "nothing"
+            what = f"{len(fitting)} actions fit" if fitting else "it is not in doubt"
+            raise Misuse(
+                f"run {run_id!r}: {action!r} cannot be settled: {what}; in doubt: {listed}",
+                hint=f"indelible effects {run_id}",
+                run=run_id,
+            )
+        call = fitting[0]
+        packed = pack(to_plain(result, GENERIC, "result"))
+        self._post(run_id, lambda at: ev.Settlement(at, call.call, happened, packed, by))
+        return call
+
+    def delete(self, run_id: str) -> None:
+        """Remove a run and all that belongs to it. Raises `UnknownRun`."""
+        self.store.delete(check_run_id(run_id))
+
+    def close(self) -> None:
+        """End the writer and the renewer, and close the store; idempotent."""
+        _open_stores.discard(self)
+        self._renewer.close()
+        self._writer.close()
+        self.store.close()
+
+    def __enter__(self) -> RunStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> RunStore:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def _post(self, run_id: str, message: Callable[[float], ev.Event]) -> None:
+        """Append one message to the inbox by compare-and-set on its head."""
+        inbox = inbox_of(run_id)
+        for _ in range(20):
+            reader = Reader(inbox)
+            for opened in read_all(reader, self.store.read(inbox)):
+                if isinstance(opened, Torn):
+                    raise opened.error
+            journal = Journal(reader.chain, reader.seq)
+            journal.append(message(self.clock.now()))
+            refused = self.store.append([Write(inbox, 0, journal.seal().batch)])[0]
+            if refused is None:
+                return
+            if not isinstance(refused, StaleWriter):
+                raise refused
+        raise StaleWriter(f"the inbox of run {run_id!r} is written to by too many at once", hint="try again")
+
+    def _begin(self) -> None:
+        self._writer = Writer(self.store, self.clock.sleep)
+        self._renewer = Renewer(self.store)
+
+    def _after_fork(self) -> None:
+        self._renewer.abandon("this process is a fork; the run is held by its parent")
+        self._begin()
+
+
+def _must_suit(run_id: str, wait: Wait, value: Any) -> None:
+    allowed = {"approve": ("yes", "no"), "diverged": ("recorded", "both")}.get(wait.kind)
+    if wait.kind in ("sleep", "due"):
+        raise Misuse(f"run {run_id!r} waits for a time, not for an answer", hint=f"indelible show {run_id}", run=run_id)
+    if allowed and value not in allowed:
+        raise Misuse(
+            f"run {run_id!r}: {wait.question}", hint=f"indelible answer {run_id} {'|'.join(allowed)}", run=run_id
+        )
+
+
+def _after_fork_in_child() -> None:
+    for store in list(_open_stores):
+        store._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def open_runs(url: str, *, durability: str = "full", readonly: bool = False, clock: Clock | None = None) -> RunStore:
+    """Open a store of runs: a path such as `agent.db`, or `memory:`.
+
+    `durability="full"`: what is acknowledged survives power loss. `"os"`: it survives the death
+    of the process, but power loss may take the last moments. Raises `StoreUnavailable` if the
+    path cannot be used, `FormatTooNew` if a newer release wrote it.
+    """
+    clock = clock or SystemClock()
+    return RunStore(open_store(url, clock=clock.now, durability=durability, readonly=readonly), clock)

@@ -1,0 +1,146 @@
+"""One run's way to its store: events in, batches out, one in flight at a time.
+
+Owns: the order in which a run's batches are written, and who waits for which.
+Must never: let two batches of a run be under way at once, or drop one that failed.
+Invariant: when `flush` returns, everything appended before it was called is durable.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from time import perf_counter
+
+from indelible.core.cycle import Live
+from indelible.core.events import Event
+from indelible.core.journal import Sealed
+from indelible.core.record import Record, fold
+from indelible.errors import LeaseLost, StaleWriter, StoreUnavailable
+from indelible.stores.base import Label, Write
+from indelible.stores.writer import Writer
+
+
+class Feed:
+    """Takes a run's events into its journal and its record, and brings them to the store."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        live: Live,
+        label: Callable[[Record], Label],
+        observe: Callable[[Event], None] | None = None,
+    ) -> None:
+        self._writer = writer
+        self._live = live
+        self._journal = live.journal
+        self._record = live.record
+        self._label = label
+        self._observe = observe
+        self._mutex = threading.Lock()
+        self._flying = False
+        self._waiting: list[tuple[int, Future[None]]] = []
+
+    def append(self, event: Event) -> int:
+        """Take an event into memory, let it have its effect on the record, and return its seq."""
+        with self._mutex:
+            seq = self._journal.append(event)
+            fold(self._record, seq, event)
+        if self._observe is not None:
+            self._observe(event)
+        return seq
+
+    def flush(self) -> None:
+        """Return when everything appended so far is durable; commits in this thread if the run is idle.
+
+        Raises `LeaseLost` if the run was taken over, `StoreUnavailable` if it cannot be written
+        just now; what waits is kept and goes with the next flush.
+        """
+        with self._mutex:
+            upto = self._journal.seq
+            if self._journal.durable_seq >= upto:
+                return
+            if self._flying:
+                future: Future[None] = Future()
+                self._waiting.append((upto, future))
+                write = None
+            else:
+                self._flying, write = True, self._seal()
+        if write is None:
+            return future.result()
+        error = self._landed(self._write(write))
+        if error is not None:
+            raise error
+        if self._journal.durable_seq < upto:
+            self.flush()  # an earlier batch that had failed went first
+        return None
+
+    def flush_soon(self) -> Future[None]:
+        """As `flush`, in the background."""
+        future: Future[None] = Future()
+        with self._mutex:
+            upto = self._journal.seq
+            if self._journal.durable_seq >= upto:
+                future.set_result(None)
+                return future
+            self._waiting.append((upto, future))
+            if self._flying:
+                return future
+            self._flying, write = True, self._seal()
+        self._writer.submit(write, self._landed)
+        return future
+
+    def _seal(self) -> Write:
+        sealed: Sealed = self._journal.seal()
+        return Write(self._record.run_id, self._live.epoch, sealed.batch, self._label(self._record))
+
+    def _write(self, write: Write) -> Exception | None:
+        began = perf_counter()
+        try:
+            self._writer.write(write)
+        except Exception as error:
+            return error
+        except BaseException:
+            # Ctrl-C in the middle: the batch stays in flight and is offered again by the next flush.
+            self._landed(StoreUnavailable("the write was interrupted"))
+            raise
+        self._live.commit_cost_s += 0.1 * (perf_counter() - began - self._live.commit_cost_s)
+        return None
+
+    def _landed(self, error: Exception | None) -> Exception | None:
+        following: Write | None = None
+        with self._mutex:
+            if error is None:
+                self._journal.landed()
+                ready = [future for upto, future in self._waiting if upto <= self._journal.durable_seq]
+                self._waiting = [waiting for waiting in self._waiting if waiting[0] > self._journal.durable_seq]
+                following, error = self._follow()
+            else:
+                ready = []
+            if error is not None:
+                ready, self._waiting = ready + [future for _, future in self._waiting], []
+            self._flying = following is not None
+        error = self._explain(error)
+        for future in ready:
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+        if following is not None:
+            self._writer.submit(following, self._landed)
+        return error
+
+    def _follow(self) -> tuple[Write | None, Exception | None]:
+        """What to write next for those who came meanwhile."""
+        if not self._waiting:
+            return None, None
+        try:
+            return self._seal(), None
+        except Exception as error:
+            return None, error
+
+    def _explain(self, error: Exception | None) -> Exception | None:
+        if not isinstance(error, StaleWriter):
+            return error
+        self._live.lost = self._live.lost or error.what
+        return LeaseLost(error.what, hint=f"indelible show {self._record.run_id}", run=self._record.run_id)

@@ -1,0 +1,142 @@
+"""Group commit: everything that waits for the store goes into one transaction.
+
+Owns: the queue in front of a store, and what becomes of a write whose fate is unknown.
+Must never: look into a batch; report a write as durable before the store has said so.
+Invariant: writes of one run reach the store in the order they were given.
+
+A blocking caller that finds the store idle commits in its own thread. Others wait for it
+and find their write done, or commit all that has gathered meanwhile.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from indelible.errors import IndelibleError, StaleWriter, StoreUnavailable
+from indelible.stores.base import Store, Write
+
+MAX_GROUP = 512
+PAUSES_S = (0.05, 0.5, 2.0)
+"""How long to wait before each new try when the store fails as a whole."""
+
+
+class _Waiting:
+    __slots__ = ("done", "error", "landed", "write")
+
+    def __init__(self, write: Write, landed: Callable[[Exception | None], object] | None) -> None:
+        self.write = write
+        self.landed = landed
+        self.done = False
+        self.error: Exception | None = None
+
+
+class Writer:
+    """The one writer of a store in this process."""
+
+    def __init__(self, store: Store, pause: Callable[[float], None]) -> None:
+        self._store = store
+        self._pause = pause
+        self._queue: deque[_Waiting] = deque()
+        self._committing = threading.Lock()
+        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._mutex = threading.Lock()
+
+    def write(self, write: Write) -> None:
+        """Return when the write is durable. Raises `StaleWriter` or `StoreUnavailable`."""
+        waiting = _Waiting(write, None)
+        self._queue.append(waiting)
+        while not waiting.done:
+            with self._committing:
+                landed = [] if waiting.done else self._commit()
+            self._announce(landed)
+        if waiting.error is not None:
+            raise waiting.error
+
+    def submit(self, write: Write, landed: Callable[[Exception | None], object]) -> None:
+        """Have the write done in the background; `landed` is called from some thread with the error, or None."""
+        self._queue.append(_Waiting(write, landed))
+        if self._thread is None:
+            self._start()
+        self._bell.put(True)
+
+    def close(self) -> None:
+        """Write what waits, and end the background thread."""
+        with self._mutex:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._bell.put(False)
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _start(self) -> None:
+        with self._mutex:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="indelible-writer", daemon=True)
+                self._thread.start()
+
+    def _serve(self) -> None:
+        while self._bell.get():
+            while self._queue:
+                with self._committing:
+                    landed = self._commit()
+                self._announce(landed)
+
+    def _commit(self) -> list[_Waiting]:
+        """Take what waits, commit it in one transaction, and say how each write fared."""
+        group: list[_Waiting] = []
+        while self._queue and len(group) < MAX_GROUP:
+            group.append(self._queue.popleft())
+        if not group:
+            return group
+        try:
+            answers = self._store.append([waiting.write for waiting in group])
+        except (KeyboardInterrupt, SystemExit):
+            # Others wait for this group: leave it to the next caller, who finds out what landed.
+            self._queue.extendleft(reversed(group))
+            raise
+        except Exception as error:
+            for waiting in group:
+                waiting.error = self._resolve(waiting.write, error)
+        else:
+            for waiting, answer in zip(group, answers, strict=True):
+                stale = isinstance(answer, StaleWriter)
+                waiting.error = self._resolve(waiting.write, answer) if stale and answer else answer
+        for waiting in group:
+            waiting.done = True
+        return group
+
+    def _announce(self, group: list[_Waiting]) -> None:
+        for waiting in group:
+            if waiting.landed is not None:
+                waiting.landed(waiting.error)
+
+    def _resolve(self, write: Write, error: Exception) -> Exception | None:
+        """A write that failed may have landed all the same: read it back, and only then try again."""
+        for pause in (0.0, *PAUSES_S):
+            if pause:
+                self._pause(pause)
+            try:
+                if self._is_there(write):
+                    return None
+                if not isinstance(error, StoreUnavailable):
+                    return error
+                if not pause:
+                    continue
+                answer = self._store.append([write])[0]
+                if answer is None:
+                    return None
+                error = answer
+            except StoreUnavailable as again:
+                error = again
+            except IndelibleError as other:
+                return other
+        return error
+
+    def _is_there(self, write: Write) -> bool:
+        for batch in self._store.read(write.run_id, write.batch.after_seq):
+            return batch == write.batch
+        return False
