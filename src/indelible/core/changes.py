@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from indelible.core.packing import Plain, pack
+from indelible.core.codec import Plain, pack
 from indelible.errors import JournalDamaged
 
 FieldDoc = list[Any]

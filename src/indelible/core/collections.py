@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, TypeVar, overload
 
 from indelible.core.changes import LOG_ITEMS, LOG_SUMMARY, MAP_ENTRIES, Change, Doc, apply
-from indelible.core.codec import from_plain, to_plain
-from indelible.core.packing import Plain, pack
-from indelible.core.types import Types
+from indelible.core.codec import Plain, Types, from_plain, pack, to_plain
 from indelible.core.fields import ATOMS, Cell, Piecewise, brief, differs
 from indelible.core.queues import FailedItem, NotDue, Queue
 from indelible.errors import Misuse, NotStorable

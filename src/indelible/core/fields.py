@@ -15,9 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from indelible.core.changes import Change, FieldDoc
-from indelible.core.codec import from_plain, to_plain
-from indelible.core.packing import Plain, pack
-from indelible.core.types import Types
+from indelible.core.codec import Plain, Types, from_plain, pack, to_plain
 from indelible.errors import Misuse
 
 # Values of exactly these types cannot be mutated, so they are encoded once and never lent.

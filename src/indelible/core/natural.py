@@ -37,10 +37,7 @@ from indelible.core.changes import (
     plain_field,
     queue_field,
 )
-from indelible.core.codec import from_plain, to_plain
-from indelible.core.fits import check_fits
-from indelible.core.packing import Plain, pack
-from indelible.core.types import Types
+from indelible.core.codec import Plain, Types, check_fits, from_plain, pack, to_plain
 from indelible.core.fields import brief
 from indelible.core.state import Field, Shape
 from indelible.errors import StateInvalid

@@ -28,8 +28,6 @@ from indelible.core.changes import (
     queue_field,
 )
 from indelible.core.codec import Plain, Types, digest, from_plain, to_plain
-from indelible.core.packing import Plain
-from indelible.core.types import Types
 from indelible.core.collections import Log, Map, Queue
 from indelible.core.fields import ATOMS, Cell, Desk, Piecewise, attach, brief, differs
 from indelible.errors import Misuse, NotStorable, StateInvalid
@@ -201,7 +199,7 @@ class Shape:
     @property
     def fingerprint(self) -> str:
         """Changes when a field, its kind or its type does; modules' names play no part."""
-        named = [
+        named: list[Plain] = [
             [name, field.kind, *(re.sub(r"[\w.]+\.(\w+)", r"\1", str(hint)) for hint in field.hints)]
             for name, field in sorted(self.fields.items())
         ]
