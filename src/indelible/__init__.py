@@ -10,7 +10,7 @@ from indelible.errors import DidNotHappen
 from indelible.runtime.actions import action, did_not_happen, happened, unknown, usage
 from indelible.runtime.agents import agent
 from indelible.runtime.runs import Run
-from indelible.runtime.runstore import open_runs as open  # noqa: A004
+from indelible.runtime.runstore import open_runs as open
 from indelible.version import __version__
 
 __all__ = [

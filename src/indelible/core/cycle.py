@@ -74,7 +74,9 @@ class Scope:
 
     __slots__ = ("_counts", "call", "driver", "effect", "entry", "parent", "usage")
 
-    def __init__(self, entry: Entry, driver: Any, parent: Scope | None = None, call: str = "", effect: str = "") -> None:
+    def __init__(
+        self, entry: Entry, driver: Any, parent: Scope | None = None, call: str = "", effect: str = ""
+    ) -> None:
         self.entry = entry
         self.driver = driver
         self.parent = parent

@@ -24,7 +24,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="e", tag=
     at: float
 
 
-class RunStarted(Event, tag="run.started"):
+class RunStarted(Event, frozen=True, tag="run.started"):
     """The run was accepted. `objective` and `doc` are packed."""
 
     run_id: str
@@ -36,7 +36,7 @@ class RunStarted(Event, tag="run.started"):
     library: str = ""
 
 
-class RunClaimed(Event, tag="run.claimed"):
+class RunClaimed(Event, frozen=True, tag="run.claimed"):
     """A process took the run up, to start it or to go on with it."""
 
     epoch: int
@@ -46,7 +46,7 @@ class RunClaimed(Event, tag="run.claimed"):
     """Number of events in a torn last batch that was passed over."""
 
 
-class ActionIntended(Event, tag="action.intended"):
+class ActionIntended(Event, frozen=True, tag="action.intended"):
     """An idempotent or irreversible action is about to be called. `args` is packed."""
 
     cycle: int
@@ -61,7 +61,7 @@ class ActionIntended(Event, tag="action.intended"):
     undoes: str = ""
 
 
-class ActionCompleted(Event, tag="action.completed"):
+class ActionCompleted(Event, frozen=True, tag="action.completed"):
     """An action returned, or is known to have happened. `result` is packed."""
 
     cycle: int
@@ -78,7 +78,7 @@ class ActionCompleted(Event, tag="action.completed"):
     """Why the result could not be kept, if it could not: the deed is done all the same."""
 
 
-class ActionFailed(Event, tag="action.failed"):
+class ActionFailed(Event, frozen=True, tag="action.failed"):
     """An action raised. For an irreversible one this is a clean failure: nothing happened."""
 
     cycle: int
@@ -92,7 +92,7 @@ class ActionFailed(Event, tag="action.failed"):
     business: bool = False
 
 
-class ActionDoubted(Event, tag="action.doubted"):
+class ActionDoubted(Event, frozen=True, tag="action.doubted"):
     """It is not known whether the intended action happened; `reason` says why."""
 
     cycle: int
@@ -101,7 +101,7 @@ class ActionDoubted(Event, tag="action.doubted"):
     reason: str
 
 
-class ActionSettled(Event, tag="action.settled"):
+class ActionSettled(Event, frozen=True, tag="action.settled"):
     """A person or a policy decided what became of an action in doubt."""
 
     cycle: int
@@ -113,7 +113,7 @@ class ActionSettled(Event, tag="action.settled"):
     inbox_seq: int = 0
 
 
-class ValueRecorded(Event, tag="value.recorded"):
+class ValueRecorded(Event, frozen=True, tag="value.recorded"):
     """The clock or a random seed as this cycle saw it."""
 
     cycle: int
@@ -121,7 +121,7 @@ class ValueRecorded(Event, tag="value.recorded"):
     value: bytes
 
 
-class CycleParked(Event, tag="cycle.parked"):
+class CycleParked(Event, frozen=True, tag="cycle.parked"):
     """The cycle was suspended: nothing committed, its completed actions kept."""
 
     cycle: int
@@ -132,7 +132,7 @@ class CycleParked(Event, tag="cycle.parked"):
     detail: bytes = b""
 
 
-class WaitAnswered(Event, tag="wait.answered"):
+class WaitAnswered(Event, frozen=True, tag="wait.answered"):
     """What a parked cycle waited for has come."""
 
     cycle: int
@@ -142,14 +142,14 @@ class WaitAnswered(Event, tag="wait.answered"):
     inbox_seq: int = 0
 
 
-class InboxRead(Event, tag="inbox.read"):
+class InboxRead(Event, frozen=True, tag="inbox.read"):
     """Messages up to `inbox_seq` were looked at; `refused` of them did not apply."""
 
     inbox_seq: int
     refused: int = 0
 
 
-class CycleCommitted(Event, tag="cycle.committed"):
+class CycleCommitted(Event, frozen=True, tag="cycle.committed"):
     """One logical transaction: everything in `changes` (packed) holds from here on."""
 
     cycle: int
@@ -160,7 +160,7 @@ class CycleCommitted(Event, tag="cycle.committed"):
     """Calls of this cycle that were answered from the journal."""
 
 
-class CycleAbandoned(Event, tag="cycle.abandoned"):
+class CycleAbandoned(Event, frozen=True, tag="cycle.abandoned"):
     """The cycle will not be tried again; its deeds are being undone."""
 
     cycle: int
@@ -169,7 +169,7 @@ class CycleAbandoned(Event, tag="cycle.abandoned"):
     changes: bytes
 
 
-class CycleRolledBack(Event, tag="cycle.rolled_back"):
+class CycleRolledBack(Event, frozen=True, tag="cycle.rolled_back"):
     """The cycle ended in an exception; `changes` (packed) only count attempts."""
 
     cycle: int
@@ -180,7 +180,7 @@ class CycleRolledBack(Event, tag="cycle.rolled_back"):
     orphaned: tuple[str, ...] = ()
 
 
-class StateMigrated(Event, tag="state.migrated"):
+class StateMigrated(Event, frozen=True, tag="state.migrated"):
     """The document was carried from version `old` to version `new`. `doc`, `unknown` are packed."""
 
     old: int
@@ -190,19 +190,19 @@ class StateMigrated(Event, tag="state.migrated"):
     fingerprint: str
 
 
-class RunFinished(Event, tag="run.finished"):
+class RunFinished(Event, frozen=True, tag="run.finished"):
     """The run reached its end. `result` is packed."""
 
     result: bytes
 
 
-class RunFailed(Event, tag="run.failed"):
+class RunFailed(Event, frozen=True, tag="run.failed"):
     """The run gave up for good."""
 
     error: str
 
 
-class Answer(Event, tag="inbox.answer"):
+class Answer(Event, frozen=True, tag="inbox.answer"):
     """In an inbox: a person answers a wait (`value` packed)."""
 
     wait: str
@@ -210,7 +210,7 @@ class Answer(Event, tag="inbox.answer"):
     by: str
 
 
-class Settlement(Event, tag="inbox.settlement"):
+class Settlement(Event, frozen=True, tag="inbox.settlement"):
     """In an inbox: a person says what became of an action in doubt."""
 
     call: str
@@ -219,7 +219,7 @@ class Settlement(Event, tag="inbox.settlement"):
     by: str
 
 
-class Unknown(Event, tag="unknown"):
+class Unknown(Event, frozen=True, tag="unknown"):
     """An event of a kind this release does not know: kept, counted, passed over."""
 
     kind: str

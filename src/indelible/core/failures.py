@@ -33,7 +33,7 @@ def describe(error: BaseException) -> bytes:
     kind = type(error)
     fields = {name: plain for name, value in vars(error).items() if (plain := _storable(value)) is not None}
     args = [plain if (plain := _storable(value)) is not None else text_of(error) for value in error.args]
-    described: dict[str, Plain] = {
+    described: dict[str, Any] = {
         "module": kind.__module__,
         "name": kind.__qualname__,
         "text": text_of(error),
@@ -45,7 +45,7 @@ def describe(error: BaseException) -> bytes:
 
 def rebuild(packed: bytes, name: str) -> BaseException:
     """The exception to raise for a recorded failure of action `name`."""
-    stored = unpack(packed)
+    stored: Any = unpack(packed)
     if not isinstance(stored, dict):
         return ActionFailed(f"{name} failed; what it raised cannot be read")
     kind = _loaded(str(stored.get("module")), str(stored.get("name")))
@@ -66,7 +66,7 @@ def rebuild(packed: bytes, name: str) -> BaseException:
 
 def summary(packed: bytes) -> str:
     """The line that stands for a stored failure in listings."""
-    stored = unpack(packed)
+    stored: Any = unpack(packed)
     return str(stored.get("text", "")) if isinstance(stored, dict) else ""
 
 

@@ -9,7 +9,7 @@ event; an exception leaves the state as it was and every task in its queue.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from indelible.core import events as ev
 from indelible.core import snapshots
@@ -30,7 +30,7 @@ MAX_BACKOFF_S = 60.0
 def enter(live: Live, driver: Any) -> Steps[Entry]:
     """Begin, or begin again, the open cycle. Nothing is durable yet."""
     if live.entry is not None and live.entry.open:
-        raise Misuse(f"run {live.record.run_id} is in a cycle already", hint="leave the cycle before you enter the next")
+        raise Misuse(f"run {live.record.run_id} is in a cycle already", hint="leave this cycle first")
     entry = Entry(live, driver)
     entry.must_hold()
     live.workspace.open((yield NOW))
@@ -49,7 +49,7 @@ def commit(entry: Entry) -> Steps[None]:
     yield Drain(entry.scope)
     try:
         changes = live.workspace.changes()
-        packed = pack(changes)
+        packed = pack(cast(Any, changes))
     except BaseException:
         live.workspace.discard()
         raise
@@ -98,13 +98,14 @@ def roll_back(entry: Entry, error: BaseException) -> Steps[bool]:
     if not taken:
         gave_up = record.attempt >= agent.attempts
     at = yield NOW
+    packed = pack(cast(Any, changes))
     if gave_up and compensable(live):
-        abandoned = ev.CycleAbandoned(at, record.cycle, record.attempt, text, pack(changes))
+        abandoned = ev.CycleAbandoned(at, record.cycle, record.attempt, text, packed)
         yield Append(abandoned, durable=True)
         yield from finish_abandoned(live, entry.scope.driver)
         return True
-    yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, pack(changes), gave_up, orphans(entry)
-                                    if gave_up else ()))  # fmt: skip
+    left = orphans(entry) if gave_up else ()
+    yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, packed, gave_up, left))
     live.workspace.settled(changes)
     if gave_up and (not taken or agent.on_failure == "fail"):
         yield Append(ev.RunFailed(at, text))
@@ -117,7 +118,7 @@ def finish_abandoned(live: Live, driver: Any) -> Steps[None]:
     record = live.record
     left = yield from undo_all(live, Scope(Entry(live, driver), driver))
     at = yield NOW
-    changes = unpack(record.abandoned_changes)
+    changes: Any = unpack(record.abandoned_changes)
     text = record.abandoned
     yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, record.abandoned_changes, True, left))
     live.workspace.settled(changes if isinstance(changes, list) else [])

@@ -9,13 +9,13 @@ while the run is live or from a store after a crash.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from indelible.core import events as ev
-from indelible.core.codec import unpack
 from indelible.core.changes import Doc, apply
+from indelible.core.codec import unpack
 from indelible.errors import JournalDamaged
 
 RUNNING, PARKED, FINISHED, FAILED = "running", "parked", "finished", "failed"
@@ -137,7 +137,7 @@ def _started(r: Record, e: ev.RunStarted) -> None:
     r.doc = _doc(e.doc)
 
 
-def _claimed(r: Record, e: ev.RunClaimed) -> None:
+def _claimed(r: Record, _: ev.RunClaimed) -> None:
     r.claims += 1
 
 
@@ -178,7 +178,7 @@ def _failed(r: Record, e: ev.ActionFailed) -> None:
 def _count(r: Record, usage: bytes) -> None:
     r.usage.calls += 1
     if usage:
-        found = unpack(usage)
+        found: Any = unpack(usage)
         if isinstance(found, dict):
             r.usage.tokens_in += found.get("tokens_in") or 0
             r.usage.tokens_out += found.get("tokens_out") or 0
@@ -242,7 +242,7 @@ def _inbox(r: Record, e: ev.InboxRead) -> None:
 
 
 def _committed(r: Record, e: ev.CycleCommitted) -> None:
-    changes = unpack(e.changes)
+    changes: Any = unpack(e.changes)
     if not isinstance(changes, list):
         raise JournalDamaged(f"run {r.run_id}: event {r.seq} carries no list of changes", hint="indelible verify RUN")
     apply(r.doc, changes)
@@ -267,7 +267,7 @@ def _abandoned(r: Record, e: ev.CycleAbandoned) -> None:
 
 
 def _rolled_back(r: Record, e: ev.CycleRolledBack) -> None:
-    changes = unpack(e.changes)
+    changes: Any = unpack(e.changes)
     if isinstance(changes, list) and changes:
         apply(r.doc, changes)
     if e.gave_up:
@@ -281,7 +281,7 @@ def _rolled_back(r: Record, e: ev.CycleRolledBack) -> None:
 def _migrated(r: Record, e: ev.StateMigrated) -> None:
     r.version, r.fingerprint = e.new, e.fingerprint
     r.doc = _doc(e.doc)
-    unknown = unpack(e.unknown)
+    unknown: Any = unpack(e.unknown)
     if isinstance(unknown, dict):
         r.unknown_fields = {**r.unknown_fields, **unknown}
 
@@ -294,7 +294,7 @@ def _run_failed(r: Record, e: ev.RunFailed) -> None:
     r.status, r.error, r.waiting = FAILED, e.error, ""
 
 
-def _unknown(r: Record, e: ev.Unknown) -> None:
+def _unknown(r: Record, _: ev.Unknown) -> None:
     r.unknown_events += 1
 
 
@@ -305,10 +305,10 @@ def _misplaced(r: Record, e: ev.Event) -> None:
 
 
 def _doc(packed: bytes) -> Doc:
-    doc = unpack(packed)
+    doc: Any = unpack(packed)
     if not isinstance(doc, dict):
         raise JournalDamaged("the journal holds a state that is no document", hint="indelible verify RUN")
-    return doc  # type: ignore[return-value]
+    return cast(Doc, doc)
 
 
 _FOLDS: dict[type[ev.Event], Callable[[Record, Any], None]] = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from indelible.core import events as ev
 from indelible.core import snapshots
@@ -102,7 +103,8 @@ def accept(live: Live, objective: str, library: str) -> Steps[None]:
         except BaseException:
             workspace.discard()
             raise
-    started = ev.RunStarted(at, live.record.run_id, agent.name, agent.version, pack(objective), pack(workspace.doc),
+    doc = pack(cast(Any, workspace.doc))
+    started = ev.RunStarted(at, live.record.run_id, agent.name, agent.version, pack(objective), doc,
                             agent.shape.fingerprint, library)  # fmt: skip
     yield Append(started, durable=True)
 
@@ -141,7 +143,8 @@ def carry_over(record: Record, agent: AgentSpec) -> ev.StateMigrated | None:
                 hint=f"return the dict from @{agent.name}.migration({version})",
             )
     doc, unknown = from_natural(data, agent.shape, record.doc)
-    return ev.StateMigrated(0.0, record.version, agent.version, pack(doc), pack(unknown), agent.shape.fingerprint)  # type: ignore[arg-type]
+    packed, kept = pack(cast(Any, doc)), pack(cast(Any, unknown))
+    return ev.StateMigrated(0.0, record.version, agent.version, packed, kept, agent.shape.fingerprint)
 
 
 def migrate(live: Live) -> Steps[None]:

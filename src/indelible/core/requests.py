@@ -38,11 +38,13 @@ class Flush:
 
 
 class Call:
-    """Run user code in `scope`, awaiting what it returns if that is awaitable. Answer: `Called`."""
+    """Run user code in `scope` (None: outside any run), awaiting an awaitable. Answer: `Called`."""
 
     __slots__ = ("args", "fn", "kwargs", "scope")
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope | None
+    ) -> None:
         self.fn = fn
         self.args = args
         self.kwargs = kwargs

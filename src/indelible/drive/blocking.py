@@ -70,7 +70,7 @@ def _wait(future: Future[None], why: str) -> None:
     except RuntimeError:
         future.result()
         return
-    raise Misuse(f"{why}, so waiting here would never end", hint="use 'async with' and 'async def', and await the tasks")
+    raise Misuse(f"{why}, so waiting here would never end", hint="use 'async with' and await the tasks")
 
 
 def _call(request: Call) -> Called:

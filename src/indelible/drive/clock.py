@@ -59,4 +59,4 @@ class SystemClock:
 
 def seeded(seed: bytes) -> Random:
     """A generator whose numbers depend on `seed` alone; not for secrets."""
-    return Random(seed)  # noqa: S311
+    return Random(seed)

@@ -129,10 +129,10 @@ def _spec(fn: Any, options: dict[str, Any]) -> Spec:
     except ValueError as error:
         raise Misuse(
             f"action {name}: {error}",
-            hint='effect="repeatable" | "idempotent" | "irreversible", on_doubt="ask" | "assume_happened" | "assume_not"',
+            hint='@action(effect="irreversible", on_doubt="ask")',
         ) from None
     if not callable(fn) or not name or name == "<lambda>" or name.strip() != name or "/" in name:
-        raise Misuse(f"action {ascii(name)} needs a name of its own", hint='@action(name="send_mail")')
+        raise Misuse(f"action {name!a} needs a name of its own", hint='@action(name="send_mail")')
     if effect is not Effect.IRREVERSIBLE and (options.get("probe") or on_doubt is not OnDoubt.ASK):
         raise Misuse(f"action {name} is {effect}; a probe is for irreversible ones", hint='effect="irreversible"')
     if options.get("approve") and effect is Effect.REPEATABLE:

@@ -73,7 +73,7 @@ class Declared(Generic[S]):
     def _run(self, store: RunStore, run_id: str | None, objective: str | None, observe: Observer | None) -> Run[S]:
         if run_id is None:
             if objective is None:
-                raise Misuse("neither an objective nor a run id was given", hint=f'{self.name}.run("...", run_id="...")')
+                raise Misuse("neither an objective nor a run id was given", hint=f'{self.name}.run("...")')
             run_id = f"{self.name}-{store.clock.entropy(4).hex()}"
         return store.run(run_id, self, objective, observe=observe)
 

@@ -82,12 +82,11 @@ class Holding:
             leave(self._nonce)
             raise
         try:
-            blocking.drive(self.port, self._take_up(handle, owner, epoch))
+            live = blocking.drive(self.port, self._take_up(handle, owner, epoch))
         except BaseException:
             self._let_go(owner)
             raise
-        assert self.live is not None
-        self._hold = Hold(self.live, owner)
+        self._hold = Hold(live, owner)
         self._renewer.add(self._hold)
 
     async def aopen(self, handle: Any) -> None:
@@ -121,7 +120,7 @@ class Holding:
         except (IndelibleError, StoreUnavailable):
             pass  # not ours any more, or out of reach: the lease runs out by itself
 
-    def _take_up(self, handle: Any, owner: str, epoch: int) -> Steps[None]:
+    def _take_up(self, handle: Any, owner: str, epoch: int) -> Steps[Live]:
         found: Recovered = yield from recover(self.run_id)
         self.warnings += found.notices
         record, agent = found.record, self.agent
@@ -145,12 +144,13 @@ class Holding:
                                    max(0, found.cut_to - record.seq) if found.cut_to else 0), durable=True)  # fmt: skip
         if record.status not in (RUNNING, PARKED):
             live.workspace = Workspace(agent.shape, record.doc) if agent.shape.matches(record.doc) else workspace
-            return
+            return live
         yield from migrate(live)
         if record.status == PARKED:
             yield from wake(live, False)
         else:
             yield from read_inbox(live)
+        return live
 
     def _must_match(self, found: Recovered) -> None:
         record = found.record

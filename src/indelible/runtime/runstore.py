@@ -17,7 +17,7 @@ from indelible.core.codec import GENERIC, pack, to_plain
 from indelible.core.cycle import AgentSpec
 from indelible.core.inbox import inbox_of
 from indelible.core.journal import Journal, Reader, Torn, read_all
-from indelible.core.record import CallRecord, Record, Wait
+from indelible.core.record import CallRecord, Wait
 from indelible.core.recovery import Recovered, recover
 from indelible.core.state import Shape, State
 from indelible.drive import blocking
@@ -58,7 +58,9 @@ class RunStore:
     def run(
         self, run_id: str, agent: Any, objective: str | None = None, *, observe: Observer | None = None
     ) -> Run[Any]: ...
-    def run(self, run_id: str, agent: Any, objective: str | None = None, *, observe: Observer | None = None) -> Run[Any]:
+    def run(
+        self, run_id: str, agent: Any, objective: str | None = None, *, observe: Observer | None = None
+    ) -> Run[Any]:
         """A run to open with `with` or `async with`: started with `objective` if the id is new, else resumed.
 
         `agent` is an agent, or just its State class. Without an `objective` the run must exist.

@@ -152,7 +152,7 @@ def check_run_id(run_id: str) -> str:
     if size > MAX_RUN_ID_BYTES:
         raise Misuse(f"run id {shown}… is {size} bytes, the limit is {MAX_RUN_ID_BYTES}", hint="run_id='suppliers'")
     if "/" in run_id or "\\" in run_id or run_id.strip(". ") == "":
-        raise Misuse(f"run id {shown} looks like a path", hint="run_id='suppliers' (no slashes; ':' and spaces are fine)")
+        raise Misuse(f"run id {shown} looks like a path", hint="run_id='suppliers' (no slashes; ':' is fine)")
     if any(ord(ch) < 32 or 127 <= ord(ch) < 160 for ch in run_id):
         raise Misuse(f"run id {shown} holds control characters", hint="run_id='suppliers'")
     return run_id

@@ -59,7 +59,7 @@ class Feed:
         with self._mutex:
             upto = self._journal.seq
             if self._journal.durable_seq >= upto:
-                return
+                return None
             if self._flying:
                 future: Future[None] = Future()
                 self._waiting.append((upto, future))
