@@ -76,8 +76,9 @@ class Action(Generic[P, R]):
 
 def _mark_async(action: Any) -> None:
     """Let frameworks that look see an `async def`."""
-    if hasattr(inspect, "markcoroutinefunction"):
-        inspect.markcoroutinefunction(action)
+    mark = getattr(inspect, "markcoroutinefunction", None)  # Python 3.12 and later
+    if mark is not None:
+        mark(action)
     else:
         action._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
 
@@ -173,11 +174,11 @@ def usage(*, tokens_in: int = 0, tokens_out: int = 0, usd: float | None = None, 
         return
     if not scope.call:
         raise Misuse("usage was reported outside an action", hint="call usage() in the function that calls the model")
-    so_far = scope.usage or {"tokens_in": 0, "tokens_out": 0, "usd": 0.0, "model": ""}
-    known = so_far["usd"] is not None and usd is not None
+    so_far: dict[str, Any] = scope.usage or {"tokens_in": 0, "tokens_out": 0, "usd": 0.0, "model": ""}
+    total = None if usd is None or so_far["usd"] is None else so_far["usd"] + usd
     scope.usage = {
         "tokens_in": so_far["tokens_in"] + tokens_in,
         "tokens_out": so_far["tokens_out"] + tokens_out,
-        "usd": so_far["usd"] + usd if known else None,
+        "usd": total,
         "model": model or so_far["model"],
     }

@@ -7,7 +7,6 @@ Invariant: outside a cycle a run can be read, and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextvars import Token
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -164,8 +163,8 @@ class Run(Generic[S]):
 
     def now(self) -> datetime:
         """The time, in UTC; a cycle that is run again sees the recorded one."""
-        stamp = self._recorded("now", lambda: (yield NOW))
-        return datetime.fromtimestamp(float(cast(float, stamp)), UTC)
+        stamp = self._recorded("now", NOW)
+        return datetime.fromtimestamp(float(stamp), UTC)
 
     @property
     def random(self) -> Random:
@@ -181,9 +180,9 @@ class Run(Generic[S]):
         return str(UUID(bytes=self._seed("id"), version=4))
 
     def _seed(self, kind: str) -> bytes:
-        return cast(bytes, self._recorded(kind, lambda: (yield Entropy(16))))
+        return cast(bytes, self._recorded(kind, Entropy(16)))
 
-    def _recorded(self, kind: str, draw: Callable[[], Steps[Any]]) -> Any:
+    def _recorded(self, kind: str, draw: Any) -> Any:
         scope = self._scope(kind)
         nth = 0 if kind == "random" else scope.nth(kind)
         slot = f"{kind}:{scope.call}:{nth}"
@@ -192,7 +191,7 @@ class Run(Generic[S]):
             return unpack(found)
 
         def steps() -> Steps[Any]:
-            value = yield from draw()
+            value = yield draw
             at = yield NOW
             yield Append(ev.ValueRecorded(at, self._record.cycle, slot, pack(value)))
             return value

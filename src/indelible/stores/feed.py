@@ -56,12 +56,12 @@ class Feed:
         Raises `LeaseLost` if the run was taken over, `StoreUnavailable` if it cannot be written
         just now; what waits is kept and goes with the next flush.
         """
+        future: Future[None] = Future()
         with self._mutex:
             upto = self._journal.seq
             if self._journal.durable_seq >= upto:
                 return None
             if self._flying:
-                future: Future[None] = Future()
                 self._waiting.append((upto, future))
                 write = None
             else:
