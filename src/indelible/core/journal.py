@@ -51,12 +51,13 @@ class Sealed(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A verified batch as events, each with its seq."""
+    """A verified batch as events, the first with seq after_seq+1. `cuts`: it declares void what stands before it."""
 
     after_seq: int
     events: list[ev.Event]
     raw_bytes: int
     stored_bytes: int
+    cuts: bool
 
 
 def seed(run_id: str) -> bytes:
@@ -158,7 +159,7 @@ class Reader:
     def open(self, batch: tuple[int, int, bytes]) -> Opened:
         """The events of the next batch. Raises `JournalDamaged` or `FormatTooNew`."""
         after, last, data = batch
-        where = f"run {ascii(self.run_id)}: the batch of events {after + 1} to {last}"
+        where = f"run {self.run_id!a}: the batch of events {after + 1} to {last}"
         cut = False
         if len(data) >= _HEAD and data[0] == FORMAT:
             cut = bool(data[1] & _CUT)
@@ -173,7 +174,7 @@ class Reader:
             raise JournalDamaged(f"{where} holds {len(found)} events", hint="indelible verify RUN")
         self.chain, self.seq, self._fresh = chain, last, False
         self._tail = body[-PREFIX_BYTES:] if len(body) >= PREFIX_BYTES else (self._tail + body)[-PREFIX_BYTES:]
-        return Opened(after, found, len(body), len(data))
+        return Opened(after, found, len(body), len(data), cut)
 
     def _body(self, data: bytes, where: str) -> bytes:
         if len(data) < _HEAD:
@@ -228,6 +229,8 @@ def read_all(reader: Reader, batches: Iterable[tuple[int, int, bytes]]) -> Itera
                 raise torn.error from None
             torn = Torn(reader.seq, batch[1], error)
             continue
+        if torn is not None and not opened.cuts:
+            raise torn.error from None
         torn = None
         yield opened
     if torn is not None:
