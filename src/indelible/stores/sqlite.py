@@ -1,0 +1,333 @@
+"""Journals in one SQLite file, shared by all processes of a machine.
+
+Owns: the rows behind each `Store` method.
+Must never: read the process's clock, build SQL from text, or order anything by time.
+Invariant: what a method acknowledges is committed, and with durability="full" also synced.
+
+Deleting a run frees its pages for later batches; the file itself shrinks only when someone
+runs `VACUUM` on it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import apsw
+
+from indelible.errors import IndelibleError, JournalDamaged, UnknownRun
+from indelible.stores import refusals
+from indelible.stores.base import Batch, Label, Page, Query, RunEntry, Write, inbox_of
+from indelible.stores.sqlite_file import SqliteFile
+from indelible.stores.sqlite_pool import SqlitePool
+
+READ_BYTES = 1 << 20
+READ_ROWS = 256
+_NUMBERS_KEPT = 10_000
+
+# In all statements ?1 is the time where a test gives it, else NULL: then the database's clock counts.
+_ADVANCE = """
+UPDATE runs SET head = ?2, stored_bytes = stored_bytes + ?3, updated_at = coalesce(?1, unixepoch('subsec')),
+    lease_until = coalesce(?1, unixepoch('subsec')) + ttl_s,
+    touched = iif(touched IS NULL, NULL, (SELECT coalesce(max(at), 0) FROM batches) + 1)
+WHERE no = ?4 AND head = ?5 AND epoch = ?6 AND deleted = 0"""
+_ADVANCE_LABELLED = """
+UPDATE runs SET head = ?2, stored_bytes = stored_bytes + ?3, updated_at = coalesce(?1, unixepoch('subsec')),
+    lease_until = coalesce(?1, unixepoch('subsec')) + ttl_s,
+    touched = iif(touched IS NULL, NULL, (SELECT coalesce(max(at), 0) FROM batches) + 1),
+    agent = ?7, status = ?8, wake_at = ?9, about = ?10
+WHERE no = ?4 AND head = ?5 AND epoch = ?6 AND deleted = 0"""
+_INSERT_BATCH = "INSERT INTO batches (no, after_seq, last_seq, data) VALUES (?, ?, ?, ?)"
+_CREATE_RUN = """
+INSERT INTO runs (run_id, touched, created_at, updated_at)
+VALUES (?2, (SELECT coalesce(max(at), 0) FROM batches),
+    coalesce(?1, unixepoch('subsec')), coalesce(?1, unixepoch('subsec')))"""
+_CREATE_INBOX = """
+INSERT INTO runs (run_id, created_at, updated_at)
+VALUES (?2, coalesce(?1, unixepoch('subsec')), coalesce(?1, unixepoch('subsec')))"""
+_NUMBER = "SELECT no FROM runs WHERE run_id = ?"
+_STANDING = "SELECT head, epoch, deleted FROM runs WHERE run_id = ?"
+_HOLDER = """
+SELECT no, epoch, owner, lease_until, deleted, coalesce(?1, unixepoch('subsec')) FROM runs WHERE run_id = ?2"""
+_TAKE = """
+UPDATE runs SET epoch = ?3, owner = ?4, ttl_s = ?5, lease_until = coalesce(?1, unixepoch('subsec')) + ?5
+WHERE no = ?2"""
+_RELEASE = "UPDATE runs SET owner = '', ttl_s = 0, lease_until = 0 WHERE no = ?"
+_EXTENT = "SELECT no, head FROM runs WHERE run_id = ? AND deleted = 0"
+_BATCHES = """
+SELECT after_seq, last_seq, data FROM batches WHERE no = ? AND last_seq > ? AND last_seq <= ? ORDER BY last_seq"""
+_STATUSES = """
+WITH RECURSIVE each (status) AS (
+    SELECT min(status) FROM runs WHERE touched IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(status) FROM runs WHERE status > each.status AND touched IS NOT NULL) FROM each
+    WHERE each.status IS NOT NULL)
+SELECT status FROM each WHERE status IS NOT NULL"""
+_LIST = """
+SELECT touched, no, run_id, head, epoch, agent, status, wake_at, about, owner, lease_until, created_at, updated_at,
+    stored_bytes, coalesce(?1, unixepoch('subsec'))
+FROM runs WHERE status = ?6 AND touched IS NOT NULL AND (touched, no) < (?2, ?3) AND (?4 IS NULL OR agent = ?4)
+ORDER BY touched DESC, no DESC LIMIT ?5"""
+_LIST_NAMED = """
+SELECT touched, no, run_id, head, epoch, agent, status, wake_at, about, owner, lease_until, created_at, updated_at,
+    stored_bytes, coalesce(?1, unixepoch('subsec'))
+FROM runs WHERE run_id IN (SELECT value FROM json_each(?6)) AND touched IS NOT NULL AND (touched, no) < (?2, ?3)
+    AND (?4 IS NULL OR agent = ?4) AND (?7 IS NULL OR status IN (SELECT value FROM json_each(?7)))
+ORDER BY touched DESC, no DESC LIMIT ?5"""
+_PUT_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (no, seq, data) VALUES (?, ?, ?)"
+_PRUNE_SNAPSHOTS = """
+DELETE FROM snapshots
+WHERE no = ?1 AND seq NOT IN (SELECT seq FROM snapshots WHERE no = ?1 ORDER BY seq DESC LIMIT 2)"""
+_GET_SNAPSHOT = """
+SELECT seq, data FROM snapshots
+WHERE no = (SELECT no FROM runs WHERE run_id = ?) AND seq <= ? ORDER BY seq DESC LIMIT 1"""
+_BURY = """
+INSERT INTO runs (run_id, deleted, created_at, updated_at)
+VALUES (?2, 1, coalesce(?1, unixepoch('subsec')), coalesce(?1, unixepoch('subsec')))
+ON CONFLICT (run_id) DO UPDATE SET deleted = 1, head = 0, stored_bytes = 0, touched = NULL, owner = '', ttl_s = 0,
+    lease_until = 0, status = '', agent = NULL, wake_at = NULL, about = NULL, updated_at = excluded.updated_at"""
+_DROP_BATCHES = "DELETE FROM batches WHERE no = (SELECT no FROM runs WHERE run_id = ?)"
+_DROP_SNAPSHOTS = "DELETE FROM snapshots WHERE no = (SELECT no FROM runs WHERE run_id = ?)"
+
+
+class SqliteStore:
+    """A `Store` in the SQLite file at `path`. Safe from any thread, and in a process forked from this one.
+
+    `durability="full"` syncs every commit to the disk; "os" leaves that to the operating
+    system, so that a power cut may cost the last moments (the death of the process does
+    not), and says so with `durable=False`. `busy_s` is how many seconds to wait while
+    another process holds the file. `clock` replaces the database's clock, for tests.
+    With `readonly=True` nothing is written, if possible not even beside the file.
+    """
+
+    shared = True
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        durability: str = "full",
+        readonly: bool = False,
+        busy_s: float = 10.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Raises `StoreUnavailable`, `Misuse`, `FormatTooNew` or `JournalDamaged` before anything is promised."""
+        file = SqliteFile.open(path, durability=durability, readonly=readonly, busy_s=busy_s)
+        self.url = file.path
+        self.durable = durability == "full"
+        self._clock = clock
+        self._pool = SqlitePool(file)
+        # A run keeps its number for ever, also as a tombstone, so what is here is never out of date.
+        self._numbers: dict[str, int] = {}
+
+    def append(self, writes: Sequence[Write]) -> list[IndelibleError | None]:
+        """See `Store.append`."""
+        try:
+            with self._pool.writing() as con:
+                now = self._now()
+                return [self._write(con, write, now) for write in writes]
+        except BaseException:
+            self._numbers.clear()  # it may hold the number of a row that was rolled back
+            raise
+
+    def read(self, run_id: str, after_seq: int = 0) -> Iterator[Batch]:
+        """See `Store.read`. Holds no lock between batches; what is appended meanwhile is left out.
+
+        Raises `UnknownRun` if the run is deleted meanwhile, and `JournalDamaged` if the
+        journal ends before its head.
+        """
+        self._pool.check_open()
+        return self._batches(run_id, after_seq)
+
+    def list_runs(self, query: Query, cursor: str | None = None) -> Page:
+        """See `Store.list_runs`. A run that changes while pages are turned moves to the front."""
+        below = refusals.check_query(query, cursor)
+        rows = self._pool.consult(lambda con: self._rows(con, query, below))
+        gone: dict[str, bool] = {}
+        entries = [_entry(row, gone) for row in rows[: query.limit]]
+        return Page(entries, refusals.cursor_at(_touched(rows[query.limit - 1])) if len(rows) > query.limit else None)
+
+    def claim(self, run_id: str, owner: str, ttl_s: float) -> int:
+        """See `Store.claim`."""
+        refusals.check_claim(run_id, owner, ttl_s)
+        with self._pool.writing() as con:
+            now = self._now()
+            row: Any = con.execute(_HOLDER, (now, run_id)).fetchone()
+            if row is None:
+                if ttl_s == 0:
+                    raise refusals.unknown(run_id)
+                con.execute(_CREATE_RUN, (now, run_id))
+                row = con.execute(_HOLDER, (now, run_id)).fetchone()
+            no, epoch, holder, lease_until, deleted, time = row
+            if deleted:
+                raise refusals.unknown(run_id, deleted=True)
+            if ttl_s == 0:
+                if holder == owner:
+                    con.execute(_RELEASE, (no,))
+                return int(epoch)
+            epoch = refusals.epoch_for(run_id, owner, epoch=epoch, holder=holder, lease_until=lease_until, now=time)
+            con.execute(_TAKE, (now, no, epoch, owner, ttl_s))
+            return int(epoch)
+
+    def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+        """See `Store.put_snapshot`; raises `UnknownRun` for a run that is not there. Durable."""
+        refusals.check_snapshot(run_id, seq, data)
+        with self._pool.writing() as con:
+            no = self._known(con, run_id)
+            con.execute(_PUT_SNAPSHOT, (no, seq, data))
+            con.execute(_PRUNE_SNAPSHOTS, (no,))
+
+    def get_snapshot(self, run_id: str, at_most_seq: int) -> tuple[int, bytes] | None:
+        """See `Store.get_snapshot`."""
+        at_most = min(at_most_seq, refusals.MAX_SEQ)
+        row: Any = self._pool.consult(lambda con: con.execute(_GET_SNAPSHOT, (run_id, at_most)).fetchone())
+        return None if row is None else (row[0], row[1])
+
+    def delete(self, run_id: str) -> None:
+        """See `Store.delete`. Durable."""
+        inbox = inbox_of(run_id)
+        with self._pool.writing() as con:
+            if refusals.is_inbox(run_id) or con.execute(_EXTENT, (inbox,)).fetchone() is None:
+                self._known(con, run_id)
+            for name in (run_id, inbox):
+                con.execute(_DROP_BATCHES, (name,))
+                con.execute(_DROP_SNAPSHOTS, (name,))
+                con.execute(_BURY, (self._now(), name))
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._pool.close()
+
+    def _now(self) -> float | None:
+        return None if self._clock is None else self._clock()
+
+    def _write(self, con: apsw.Connection, write: Write, now: float | None) -> IndelibleError | None:
+        wrong = refusals.bad_write(write)
+        if wrong is not None:
+            return wrong
+        run_id, epoch, (after_seq, last_seq, data), label = write
+        no = self._numbers.get(run_id) or self._number(con, write, now)
+        if not isinstance(no, int):
+            return no
+        if label is None:
+            con.execute(_ADVANCE, (now, last_seq, len(data), no, after_seq, epoch))
+        else:
+            con.execute(_ADVANCE_LABELLED, (
+                now, last_seq, len(data), no, after_seq, epoch, label.agent, label.status, label.wake_at, label.about,
+            ))  # fmt: skip
+        if con.changes() != 1:
+            return _refused(con, write)
+        con.execute(_INSERT_BATCH, (no, after_seq, last_seq, data))
+        return None
+
+    def _number(self, con: apsw.Connection, write: Write, now: float | None) -> int | IndelibleError:
+        run_id = write.run_id
+        found = con.execute(_NUMBER, (run_id,)).get
+        if found is None:
+            inbox = refusals.is_inbox(run_id)
+            if not inbox or write.epoch != 0 or write.batch.after_seq != 0:
+                return refusals.stale(write, head=0 if inbox else None)
+            try:
+                refusals.check_journal_id(run_id)
+            except IndelibleError as error:
+                return error
+            con.execute(_CREATE_INBOX, (now, run_id))
+            found = con.last_insert_rowid()
+        if len(self._numbers) >= _NUMBERS_KEPT:
+            self._numbers.clear()
+        number = self._numbers[run_id] = int(found)
+        return number
+
+    def _known(self, con: apsw.Connection, run_id: str) -> int:
+        row: Any = con.execute(_EXTENT, (run_id,)).fetchone()
+        if row is None or refusals.is_inbox(run_id):
+            raise refusals.unknown(run_id, deleted=con.execute(_STANDING, (run_id,)).fetchone() is not None)
+        return int(row[0])
+
+    def _batches(self, run_id: str, after_seq: int) -> Iterator[Batch]:
+        extent: Any = self._pool.consult(lambda con: con.execute(_EXTENT, (run_id,)).fetchone())
+        if extent is None:
+            return
+        no, head = extent
+        at = after_seq
+        while at < head:
+            some = self._pool.consult(partial(_some, no=no, at=at, head=head))
+            if not some:
+                raise self._cut_short(run_id, at, head)
+            yield from some
+            at = some[-1].last_seq
+
+    def _cut_short(self, run_id: str, at: int, head: int) -> IndelibleError:
+        if self._pool.consult(lambda con: con.execute(_EXTENT, (run_id,)).fetchone()) is None:
+            error: IndelibleError = UnknownRun(f"run {run_id!r} was deleted while it was read", hint="indelible ls")
+        else:
+            error = JournalDamaged(
+                f"{self.url}: the journal of run {run_id!r} ends at event {at}, but its head is {head}",
+                hint=f"indelible verify {run_id} --store {self.url}",
+            )
+        error.ids.update(run_id=run_id, at=at, head=head)
+        return error
+
+    def _rows(self, con: apsw.Connection, query: Query, below: tuple[int, int]) -> list[Any]:
+        """The rows of a page and, if there is a next page, one more."""
+        limit = query.limit + 1
+        common = (self._now(), *below, query.agent, limit)
+        wanted = query.statuses
+        if query.run_ids is not None:
+            statuses = None if wanted is None else json.dumps(sorted(wanted))
+            return list(con.execute(_LIST_NAMED, (*common, json.dumps(query.run_ids), statuses)))
+        # In one transaction, or a run that changes its status meanwhile could be seen twice or missed.
+        con.execute("BEGIN")
+        try:
+            each = sorted(wanted) if wanted is not None else [status for (status,) in con.execute(_STATUSES)]
+            lists = [con.execute(_LIST, (*common, status)).fetchall() for status in each]
+        finally:
+            con.execute("COMMIT")
+        return list(heapq.merge(*lists, key=_touched, reverse=True))[:limit]
+
+
+def _touched(row: Any) -> tuple[int, int]:
+    return row[0], row[1]
+
+
+def _some(con: apsw.Connection, no: int, at: int, head: int) -> list[Batch]:
+    """As many batches as make one read worth its while."""
+    some: list[Batch] = []
+    size = 0
+    cursor = con.cursor()
+    for after_seq, last_seq, data in cursor.execute(_BATCHES, (no, at, head)):
+        some.append(Batch(after_seq, last_seq, data))
+        size += len(data)
+        if size >= READ_BYTES or len(some) >= READ_ROWS:
+            break
+    cursor.close(True)
+    return some
+
+
+def _refused(con: apsw.Connection, write: Write) -> IndelibleError:
+    row: Any = con.execute(_STANDING, (write.run_id,)).fetchone()
+    head, epoch, deleted = row
+    return refusals.stale(write, head=head, epoch=epoch, deleted=bool(deleted))
+
+
+def _entry(row: Any, gone: dict[str, bool]) -> RunEntry:
+    (_, _, run_id, head, epoch, agent, status, wake_at, about, owner, lease_until, *times, size, now) = row
+    live = bool(owner) and lease_until > now
+    if live:
+        if owner not in gone:
+            gone[owner] = not refusals.is_live(owner, lease_until, now)
+        live = not gone[owner]
+    return RunEntry(
+        run_id=run_id,
+        head=head,
+        epoch=epoch,
+        label=None if agent is None else Label(agent, status, wake_at, about),
+        owner=owner,
+        live=live,
+        created_at=times[0],
+        updated_at=times[1],
+        stored_bytes=size,
+    )

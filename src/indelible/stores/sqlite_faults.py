@@ -1,0 +1,72 @@
+"""What SQLite's errors mean for someone who runs agents.
+
+Owns: the way from a SQLite result code to one of our errors, with a hint.
+Must never: pass on a SQLite message that may quote stored values.
+Invariant: every `apsw.Error` becomes an `IndelibleError`, with SQLite's as its cause.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import apsw
+
+from indelible.errors import IndelibleError, JournalDamaged, Misuse, StoreUnavailable
+
+_Words = tuple[str, str]
+
+_UNAVAILABLE: dict[type[BaseException], _Words] = {
+    apsw.FullError: ("there is no space left for it", "df -h {folder}    (free some space, then run again)"),
+    apsw.ReadOnlyError: ("it may not be written", "ls -l {path}    (or open it with readonly=True)"),
+    apsw.CantOpenError: ("it cannot be opened", "ls -ld {folder} {path}"),
+    apsw.PermissionsError: ("this user may not open it", "ls -l {path}"),
+    apsw.IOError: ("the file system reported an error", "df -h {folder}; dmesg | tail"),
+    apsw.NoMemError: ("this process ran out of memory", "run it with more memory"),
+    apsw.ProtocolError: ("its locks are contended", "run again; if it lasts: fuser -v {path}"),
+    apsw.InterruptError: ("the call was interrupted", "run again"),
+}
+
+
+def busy(path: str, waited_s: float) -> StoreUnavailable:
+    """Another connection held the lock for all the time we were ready to wait."""
+    return StoreUnavailable(
+        f"{path}: another process kept it locked for more than {waited_s:g} s",
+        hint=f"fuser -v {shlex.quote(path)}    (who holds it; a reader with an open transaction does, too)",
+        store=path,
+    )
+
+
+def translate(error: apsw.Error, path: str, busy_s: float) -> IndelibleError:
+    """Our error for one of SQLite's, to be raised from it."""
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return busy(path, busy_s)
+    if isinstance(error, apsw.NotADBError):
+        return JournalDamaged(
+            f"{path} is not a SQLite database, or its first page is damaged; it was left as it is",
+            hint=f"file {shlex.quote(path)}    (or give another path for the store)",
+            store=path,
+        )
+    if isinstance(error, (apsw.CorruptError, apsw.FormatError)):
+        return JournalDamaged(
+            f"{path}: SQLite found a damaged page; nothing was changed",
+            hint=f"cp {shlex.quote(path)}* /some/safe/place && indelible verify --store {shlex.quote(path)}",
+            store=path,
+        )
+    if isinstance(error, apsw.ConstraintError):
+        return JournalDamaged(
+            f"{path}: its tables contradict each other; nothing was changed",
+            hint=f"indelible verify --store {shlex.quote(path)}",
+            store=path,
+        )
+    if isinstance(error, apsw.TooBigError):
+        return Misuse(f"{path}: a batch is larger than SQLite can hold", hint="keep large data in files", store=path)
+    for kind, (what, hint) in _UNAVAILABLE.items():
+        if isinstance(error, kind):
+            folder = path.rpartition("/")[0] or "."
+            hint = hint.format(path=shlex.quote(path), folder=shlex.quote(folder))
+            return StoreUnavailable(f"{path}: {what}", hint=hint, store=path)
+    return StoreUnavailable(
+        f"{path}: SQLite reported {type(error).__name__}",
+        hint=f"indelible verify --store {shlex.quote(path)}",
+        store=path,
+    )
