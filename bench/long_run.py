@@ -1,0 +1,157 @@
+"""One long run beside the floor: what a cycle costs, whether that stays flat, and what is stored.
+
+Owns: the run of 5,000 cycles, each next to a floor transaction with the same data.
+Must never: compare figures that were not taken side by side.
+Invariant: floor and ours alternate, so that a drift of the machine hits both.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, median
+from time import perf_counter
+
+import apsw
+from floor import Floor
+from material import results
+from table import Row, at_most, scale
+from workload import Ready, send, worker
+
+import indelible as ind
+from indelible.core import snapshots
+
+RUN = "long"
+OBJECTIVE = "Find three suppliers"
+SLOW_SYNC_MS = 0.4
+ALLOWANCE_MS = 0.2
+
+
+@dataclass
+class LongRun:
+    """What was measured, in seconds and bytes."""
+
+    cycles: int
+    floor: list[float] = field(default_factory=list)
+    ours: list[float] = field(default_factory=list)
+    raw_bytes: int = 0
+    batch_bytes: int = 0
+    snapshot_bytes: int = 0
+    snapshots_kept: int = 0
+    snapshots_taken: list[int] = field(default_factory=list)
+    file_bytes: int = 0
+    written: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By cycle: bytes of all batches, bytes of all snapshots ever written."""
+
+    def rows(self, sync_ms: float) -> list[Row]:
+        """The figures beside their limits."""
+        floor, ours = median(self.floor) * 1e3, median(self.ours) * 1e3
+        limit = 1.5 * floor if sync_ms >= SLOW_SYNC_MS else max(1.5 * floor, floor + ALLOWANCE_MS)
+        early, late = self._around(min(100, self.cycles // 4)), self._around(self.cycles)
+        stored = self.batch_bytes / self.raw_bytes
+        whole = (self.batch_bytes + self.snapshots_kept) / self.raw_bytes
+        worst = max(self.ours) * 1e3
+        rows = [
+            scale("floor: one durable SQLite row", floor, "ms", f"  (mean {mean(self.floor) * 1e3:.3f})"),
+            at_most("cycle with three results", ours, limit, "ms",
+                    f"  ({ours / floor:.2f} x floor; mean {mean(self.ours) * 1e3:.3f}, worst {worst:.0f})"),
+            at_most(f"flatness: cycle {self.cycles:,} to 100", late / early, 1.2, "x",
+                    f"  ({early * 1e3:.3f} -> {late * 1e3:.3f} ms)"),
+            at_most("stored: batches / raw data", stored, 0.7, "x", f"  (raw {self.raw_bytes / 1e6:.1f} MB)"),
+            scale("stored: batches + kept snapshots / raw", whole, "x", f"  ({self.snapshots_kept / 1e6:.1f} MB kept)"),
+            scale("stored: file / raw data", self.file_bytes / self.raw_bytes, "x"),
+        ]  # fmt: skip
+        for cycle, (batches, shots) in self.written.items():
+            rows.append(at_most(f"snapshots written / journal, cycle {cycle:,}", shots / batches,
+                                1 + 1 / snapshots.GROWTH, "x", f"  ({shots / 1e6:.1f} MB)"))  # fmt: skip
+        return rows
+
+    def _around(self, cycle: int) -> float:
+        half = max(10, min(50, self.cycles // 20))
+        low = max(0, min(cycle, self.cycles - half) - half)
+        return median(self.ours[low : low + 2 * half])
+
+
+def measure(folder: Path, cycles: int) -> LongRun:
+    """Make the run in `folder`/long.db; a copy just before a snapshot is due becomes worst.db."""
+    found = LongRun(cycles)
+    floor = Floor(str(folder / "floor.db"))
+    path = folder / "long.db"
+    material = results(1)
+    marks = {cycles // 5, cycles // 2, cycles}
+    with ind.open(str(path)) as store:
+        _count_snapshots(store, found)
+        with store.run(RUN, worker, OBJECTIVE) as run:
+            for cycle in range(1, cycles + 1):
+                ready = Ready.by_run[RUN] = next(material)
+                row = ready.packed()
+                found.raw_bytes += len(row)
+                found.floor.append(floor.write(row))
+                began = perf_counter()
+                with run.cycle():
+                    worker(run)
+                found.ours.append(perf_counter() - began)
+                if cycle in marks:
+                    found.written[cycle] = (_batch_bytes(store), found.snapshot_bytes)
+        found.batch_bytes = _batch_bytes(store)
+    floor.close()
+    with _reading(path) as con:
+        found.snapshots_kept = con.execute("SELECT total(length(data)) FROM snapshots").get
+    found.file_bytes = sum(os.path.getsize(part) for part in folder.glob("long.db*"))
+    return found
+
+
+def go_on_until_due(folder: Path) -> int:
+    """Go on with the run in `folder` until its next cycle would take a snapshot; how many cycles it then has."""
+    material = results(2)
+    with ind.open(str(folder / "long.db")) as store, store.run(RUN, worker) as run:
+        live = run._holding.live
+        assert live is not None
+        while True:
+            since = live.journal.stored_bytes - live.stored_at_snapshot
+            if snapshots.due(since + 8192, live.snapshot_size):
+                return live.record.committed
+            Ready.by_run[RUN] = next(material)
+            with run.cycle():
+                worker(run)
+
+
+def measure_deed(folder: Path, cycles: int) -> list[Row]:
+    """What an irreversible action adds: cycles with one and without one in turn, and a floor beside each."""
+    floor = Floor(str(folder / "floor2.db"))
+    material = results(3)
+    times: dict[bool, list[float]] = {False: [], True: []}
+    floors: list[float] = []
+    with ind.open(str(folder / "deed.db")) as store, store.run(RUN, worker, OBJECTIVE) as run:
+        for cycle in range(2 * cycles):
+            ready = Ready.by_run[RUN] = next(material)
+            floors.append(floor.write(ready.packed()))
+            began = perf_counter()
+            with run.cycle():
+                worker(run)
+                if cycle % 2:
+                    send(RUN, ready.tasks[0])
+            times[bool(cycle % 2)].append(perf_counter() - began)
+    floor.close()
+    added, one = (median(times[True]) - median(times[False])) * 1e3, median(floors) * 1e3
+    return [at_most("an irreversible action adds", added / one, 2, "x", f" floor  ({added:.3f} ms)")]
+
+
+def _count_snapshots(store: ind.runtime.runstore.RunStore, found: LongRun) -> None:
+    put = store.store.put_snapshot
+
+    def counted(run_id: str, seq: int, data: bytes) -> None:
+        found.snapshot_bytes += len(data)
+        found.snapshots_taken.append(len(data))
+        put(run_id, seq, data)
+
+    store.store.put_snapshot = counted  # type: ignore[method-assign]
+
+
+def _batch_bytes(store: ind.runtime.runstore.RunStore) -> int:
+    return sum(entry.stored_bytes for entry in store.entries() if entry.run_id == RUN)
+
+
+def _reading(path: Path) -> apsw.Connection:
+    return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
