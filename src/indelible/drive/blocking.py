@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 def drive(port: Port, steps: Steps[T]) -> T:
     """Run a durable operation to its end and return its result."""
+    if port.wire is not None:
+        steps = port.wire(steps)
     answer: Any = None
     error: BaseException | None = None
     while True:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from indelible.core.events import Event
-from indelible.core.requests import Append, Entropy, Now
+from indelible.core.requests import Append, Entropy, Now, Steps
 from indelible.drive.clock import Clock
 
 
@@ -37,6 +37,10 @@ class Feed(Protocol):
 
 class Port:
     """One run's connection to the world."""
+
+    wire: Callable[[Steps[Any]], Steps[Any]] | None = None
+    """If set, every operation is driven through it: it sees each request and each answer, and may
+    raise in place of either. A simulated world hangs in here; it costs one look per operation."""
 
     def __init__(self, store: Any, clock: Clock, feed: Feed | None = None) -> None:
         self.store = store
