@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from indelible.core import events as ev
 from indelible.core.codec import pack
 from indelible.core.journal import Batch, Journal, Opened, Reader, Torn, link, read_all, seed
@@ -60,7 +61,7 @@ def test_every_byte_of_every_batch_is_covered() -> None:
             got: list[Opened | Torn] = []
             try:
                 for each in read_all(Reader("r"), damaged):
-                    got.append(each)  # noqa: PERF402 - what came before the error is what is asserted
+                    got.append(each)
             except (JournalDamaged, FormatTooNew):
                 assert len(got) == index
             else:

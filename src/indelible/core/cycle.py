@@ -16,7 +16,7 @@ from typing import Any
 
 from indelible.core.actions import Spec
 from indelible.core.journal import Journal
-from indelible.core.record import Record
+from indelible.core.record import COMPLETED, CallRecord, Record
 from indelible.core.state import Shape, Workspace
 from indelible.errors import LeaseLost, Misuse
 
@@ -124,6 +124,15 @@ class Entry:
         self.result: bytes | None = None
         """What `finish` was given, packed; None until then."""
 
+    def covers(self, call: CallRecord) -> bool:
+        """True if this entry asked for the call, or took the recorded result of an action it was part of."""
+        step: CallRecord | None = call
+        while step is not None:
+            if step.call in self.claimed:
+                return step is call or step.status == COMPLETED
+            step = self.live.record.find(step.within)
+        return False
+
     def must_hold(self) -> None:
         """Refuse what comes after the run was taken over."""
         live = self.live
@@ -132,10 +141,10 @@ class Entry:
 
     def must_be_open(self, what: str) -> None:
         """Refuse what comes after the cycle has ended, or after the run was taken over."""
-        self.must_hold()
         live = self.live
         if not self.open:
             raise Misuse(
                 f"{what} was called after its cycle had ended (run {live.record.run_id}, cycle {live.record.cycle})",
                 hint="await every task you start before the cycle ends",
             )
+        self.must_hold()

@@ -59,6 +59,8 @@ class ActionIntended(Event, frozen=True, tag="action.intended"):
     business: bool = False
     """True if the key is a declared business key, good for the whole run."""
     undoes: str = ""
+    within: str = ""
+    """The action it was called in, if any."""
 
 
 class ActionCompleted(Event, frozen=True, tag="action.completed"):
@@ -76,6 +78,7 @@ class ActionCompleted(Event, frozen=True, tag="action.completed"):
     business: bool = False
     unstorable: str = ""
     """Why the result could not be kept, if it could not: the deed is done all the same."""
+    within: str = ""
 
 
 class ActionFailed(Event, frozen=True, tag="action.failed"):

@@ -27,7 +27,7 @@ from indelible.core.actions import (
     keyed_id,
 )
 from indelible.core.codec import digest, from_plain, pack, to_plain, unpack
-from indelible.core.cycle import Entry, Scope
+from indelible.core.cycle import Scope
 from indelible.core.failures import describe, rebuild, text_of
 from indelible.core.record import COMPLETED, FAILED_CALL, INTENDED, SETTLED_NOT, CallRecord
 from indelible.core.requests import NOW, Append, Call, Called, ControlSignal, Enter, Entropy, Park, Steps
@@ -166,7 +166,7 @@ def _call(a: Attempt, key: str) -> Steps[Any]:
             key = a.business or (yield Entropy(16)).hex()
         kwargs = spec.with_key(kwargs, key)
         intent = ev.ActionIntended(at, live.record.cycle, live.record.attempt, a.call, spec.name, spec.effect, key,
-                                   a.packed, bool(a.business))  # fmt: skip
+                                   a.packed, bool(a.business), within=a.scope.call)  # fmt: skip
         # The store checks the epoch in this append, so nothing is called by a writer that was fenced off.
         yield Append(intent, durable=True)
         entry.must_hold()
@@ -197,7 +197,7 @@ def _completed(a: Attempt, child: Scope, called: Called, began: float) -> Steps[
     worth = a.deed or called.took > WORTH_COMMITS * live.commit_cost_s or bool(usage and usage.get("usd"))
     event = ev.ActionCompleted(began + called.took, live.record.cycle, a.call, spec.name, spec.effect, result,
                                called.took, usage=pack(usage) if usage else b"", business=bool(a.business),
-                               unstorable=unstorable.what if unstorable else "")  # fmt: skip
+                               unstorable=unstorable.what if unstorable else "", within=a.scope.call)  # fmt: skip
     yield Append(event, durable=worth)
     if unstorable:
         raise unstorable
@@ -284,7 +284,7 @@ def _unclaimed(a: Attempt) -> CallRecord | None:
     others = [
         call for call in record.calls.values()
         if call.name == a.spec.name and call.effect == Effect.IRREVERSIBLE and not call.undoes
-        and call.status in (COMPLETED, INTENDED) and call.call not in a.entry.claimed
+        and call.status in (COMPLETED, INTENDED) and not a.entry.covers(call)
     ]  # fmt: skip
     if not others:
         return None

@@ -66,7 +66,7 @@ def orphans(entry: Entry) -> tuple[str, ...]:
     """Deeds of this cycle that this entry never asked for: done, but by no code that still wants them."""
     return tuple(
         call.call for call in entry.live.record.calls.values()
-        if call.effect in DEEDS and call.call not in entry.claimed and not call.undoes
+        if call.effect in DEEDS and not call.undoes and not entry.covers(call)
         and (call.status == COMPLETED or call.in_doubt)
     )  # fmt: skip
 

@@ -42,6 +42,7 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     source: str = "call"
     business: bool = False
     undoes: str = ""
+    within: str = ""
     order: int = 0
 
     @property
@@ -149,7 +150,7 @@ def _put(r: Record, call: CallRecord) -> CallRecord:
 
 def _intended(r: Record, e: ev.ActionIntended) -> None:
     _put(r, CallRecord(e.call, e.name, e.effect, e.cycle, INTENDED, e.attempt, e.key, e.args,
-                       business=e.business, undoes=e.undoes))  # fmt: skip
+                       business=e.business, undoes=e.undoes, within=e.within))  # fmt: skip
 
 
 def _known(r: Record, call: str) -> CallRecord | None:
@@ -157,7 +158,9 @@ def _known(r: Record, call: str) -> CallRecord | None:
 
 
 def _completed(r: Record, e: ev.ActionCompleted) -> None:
-    call = _known(r, e.call) or _put(r, CallRecord(e.call, e.name, e.effect, e.cycle, COMPLETED, business=e.business))
+    call = _known(r, e.call) or _put(
+        r, CallRecord(e.call, e.name, e.effect, e.cycle, COMPLETED, business=e.business, within=e.within)
+    )
     call.status, call.result, call.source, call.unstorable = COMPLETED, e.result, e.source, e.unstorable
     call.error = b""
     r.loose.pop(e.call, None)

@@ -28,7 +28,7 @@ from indelible.errors import IndelibleError, Misuse, RunMismatch, StoreUnavailab
 from indelible.runtime.actions import resolve
 from indelible.runtime.labels import label_of
 from indelible.runtime.leases import TTL_S, Hold, Renewer
-from indelible.stores.base import Store, check_run_id
+from indelible.stores.base import Query, Store, check_run_id
 from indelible.stores.feed import Feed
 from indelible.stores.owner import Owner, enter, leave
 from indelible.stores.writer import Writer
@@ -73,6 +73,8 @@ class Holding:
         """
         if self.live is not None:
             raise Misuse(f"run {self.run_id} is open already", hint="use the run that is open, or close it first")
+        if self.objective is None:
+            self._must_exist()
         self._nonce = self.port.clock.entropy(8).hex()
         enter(self._nonce)
         owner = Owner.here(self._nonce)
@@ -125,9 +127,6 @@ class Holding:
         self.warnings += found.notices
         record, agent = found.record, self.agent
         new = not record.agent
-        if new and self.objective is None:
-            self.port.store.delete(self.run_id)
-            raise UnknownRun(f"there is no run {self.run_id!r} in {self.port.store.url}", hint="indelible ls")
         if not new:
             self._must_match(found)
         journal = found.journal()
@@ -151,6 +150,12 @@ class Holding:
         else:
             yield from read_inbox(live)
         return live
+
+    def _must_exist(self) -> None:
+        """A claim would make the run known; so look before."""
+        page = self.port.store.list_runs(Query(run_ids=(self.run_id,)))
+        if not any(entry.head for entry in page.runs):
+            raise UnknownRun(f"there is no run {self.run_id!r} in {self.port.store.url}", hint="indelible ls")
 
     def _must_match(self, found: Recovered) -> None:
         record = found.record

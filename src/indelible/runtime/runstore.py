@@ -76,12 +76,12 @@ class RunStore:
         return Run(holding)
 
     def entries(self, *, statuses: set[str] | None = None, agent: str | None = None) -> Iterator[RunEntry]:
-        """Every run that matches, newest update first."""
+        """Every accepted run that matches, newest update first."""
         cursor: str | None = None
         query = Query(frozenset(statuses) if statuses is not None else None, agent)
         while True:
             page = self.store.list_runs(query, cursor)
-            yield from page.runs
+            yield from (entry for entry in page.runs if entry.head)
             cursor = page.cursor
             if cursor is None:
                 return
