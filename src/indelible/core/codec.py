@@ -119,9 +119,9 @@ def _jsonable(value: Any) -> Any:
     if kind is Decimal:
         return {"$decimal": str(value)}
     if isinstance(value, EnumRef):
-        return f"{value.type_name}.{value.member}"
+        return f"{value.type_name}.{value.member if isinstance(value.member, str) else hex(value.member)}"
     if isinstance(value, Enum):
-        return f"{kind.__qualname__}.{value.name if value.name in kind.__members__ else value.value}"
+        return f"{kind.__qualname__}.{value.name if value.name in kind.__members__ else hex(value.value)}"
     return _readable(value)
 
 

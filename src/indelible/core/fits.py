@@ -106,6 +106,8 @@ def _misfit(expected: str, value: Any) -> Misfit:
 
 
 def _named(hint: object) -> str:
+    if hint is type(None):
+        return "None"
     return hint.__qualname__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
 
 
@@ -246,11 +248,15 @@ def _mapping(cls: type, args: tuple[Any, ...]) -> Check:
 
 def _typed_dict(cls: Any) -> Check:
     hints = hints_of(cls)
+    # The class itself cannot tell while its annotations are texts, so the resolved hints have the last word.
+    said = {name: typing.get_origin(hint) for name, hint in hints.items()}
+    required = {name for name, mark in said.items() if mark is Required or name in cls.__required_keys__}
+    required -= {name for name, mark in said.items() if mark is NotRequired}
 
     def check(value: Any) -> Any:
         if type(value) is not dict:
             raise _misfit(f"a dict like {cls.__qualname__}", value)
-        missing = sorted(cls.__required_keys__ - value.keys())
+        missing = sorted(required - value.keys())
         if missing:
             raise Misfit(f"{cls.__qualname__} needs the key {missing[0]!r}", _HINT)
         changes = _changes(hints, value)

@@ -129,14 +129,17 @@ def _build_record(items: list[Any], lead: int, unset_count: int, types: Types) -
 
 def _read_enum(types: Types, name: str, member: str | int | list[Any]) -> Any:
     held = read(member, types, MAX_DEPTH)
+    if type(name) is not str or type(held) not in (str, int):
+        raise Misfit("malformed $e", "indelible verify")
     if types.generic:
         return EnumRef(name, held)
     cls = types.enum(name)
+    found: Any = None
     if type(held) is str:
         found = cls.__members__.get(held)
-    else:
-        found = next((flag for flag in (cls(held),) if flag._value_ == held), None) if issubclass(cls, Flag) else None
-    if type(found) is not cls:
+    elif issubclass(cls, Flag):
+        found = cls(held)
+    if type(found) is not cls or (type(held) is int and found._value_ != held):  # a flag may drop unknown bits
         raise Misfit(f"{name} has no member {ascii(held)[:60]}", f"declare it in {name}, or write a migration")
     return found
 

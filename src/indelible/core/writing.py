@@ -35,7 +35,7 @@ class Writers(dict[type, Writer]):
         self.types = types
         if types.generic:
             self[Record] = _write_record
-            self[EnumRef] = lambda ref, _writers, _depth: ["$e", ref.type_name, ref.member]
+            self[EnumRef] = _write_enum_ref
 
     def __missing__(self, cls: type) -> Writer:
         if not self.types.admits(cls):
@@ -176,6 +176,12 @@ def _write_enum(value: Enum, writers: Writers, depth: int) -> Any:
     if isinstance(value, Flag):
         return ["$e", cls.__qualname__, writers[int](value._value_, writers, depth)]
     raise Misfit(f"{cls.__qualname__} has no member of that name", "store a declared member")
+
+
+def _write_enum_ref(ref: EnumRef, writers: Writers, depth: int) -> Any:
+    if type(ref.type_name) is not str or type(ref.member) not in (str, int):
+        raise Misfit("an EnumRef names no member", "EnumRef('Color', 'RED')")
+    return ["$e", ref.type_name, writers[type(ref.member)](ref.member, writers, depth)]
 
 
 def _write_uuid(value: UUID, _writers: Writers, _depth: int) -> Any:
