@@ -258,7 +258,7 @@ def test_two_functions_under_one_name_are_refused(store: RunStore) -> None:
 @pytest.mark.parametrize(
     "declare",
     [
-        lambda: ind.action(effect="maybe")(print),  # type: ignore[arg-type]
+        lambda: ind.action(effect="maybe")(print),  # type: ignore[call-overload]
         lambda: ind.action(probe=print)(lambda: None),
         lambda: ind.action(approve=True)(lambda: None),
         lambda: ind.action(lambda: None),
@@ -273,7 +273,7 @@ def test_declarations_that_cannot_be_right_are_refused(declare: Callable[[], Any
 
 def test_a_class_that_is_not_loaded_is_named_and_never_imported() -> None:
     """B121: no name read from disk is ever imported."""
-    stored = {"module": "antigravity", "name": "Boom", "text": "Boom: x", "args": [], "fields": {}}
+    stored: Any = {"module": "antigravity", "name": "Boom", "text": "Boom: x", "args": [], "fields": {}}
     error = rebuild(pack(stored), "tool")
     assert isinstance(error, ActionFailed)
     assert "Boom: x" in str(error)

@@ -108,6 +108,7 @@ def test_one_business_key_at_a_time(store: RunStore) -> None:
 
 def test_a_call_after_its_cycle_is_refused(store: RunStore) -> None:
     late: list[Any] = []
+    ended: list[asyncio.Event] = []
 
     @ind.action
     async def complete(text: str) -> str:
@@ -116,7 +117,7 @@ def test_a_call_after_its_cycle_is_refused(store: RunStore) -> None:
     @ind.agent(state=Memory, name="tester", backoff_s=0)
     async def agent(run: ind.Run[Memory]) -> None:
         async def straggler() -> None:
-            await started.wait()
+            await ended[0].wait()
             try:
                 await complete("late")
             except Misuse as error:
@@ -127,12 +128,10 @@ def test_a_call_after_its_cycle_is_refused(store: RunStore) -> None:
         run.finish()
 
     async def main() -> None:
-        nonlocal started
-        started = asyncio.Event()
+        ended.append(asyncio.Event())
         await agent.run("o", store=store, run_id="r")
-        started.set()
+        ended[0].set()
         await late[0]
 
-    started = asyncio.Event()
     asyncio.run(main())
     assert "after its cycle had ended" in str(late[1])

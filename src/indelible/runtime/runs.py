@@ -18,13 +18,13 @@ from indelible.core import events as ev
 from indelible.core import protocol
 from indelible.core.codec import Types, from_plain, pack, to_plain, unpack
 from indelible.core.cycle import Live, Scope
-from indelible.core.record import FINISHED, PARKED, RUNNING, Record
+from indelible.core.record import FINISHED, RUNNING, Record
 from indelible.core.requests import NOW, Append, Entropy, Park, Steps
 from indelible.core.state import State
 from indelible.drive import aio, blocking
 from indelible.drive.clock import Random, seeded
 from indelible.drive.context import current
-from indelible.errors import Misuse
+from indelible.errors import Diverged, IndelibleError, InDoubt, Misuse
 
 if TYPE_CHECKING:
     from indelible.runtime.holding import Holding
@@ -276,10 +276,9 @@ class CycleBlock:
 
     def _ready(self) -> Live:
         live = self._run._held
-        status = live.record.status
-        if status != RUNNING:
-            hint = f"indelible show {live.record.run_id}" if status == PARKED else "while run.is_active: ..."
-            raise Misuse(f"run {live.record.run_id} is {status}; there is no cycle to enter", hint=hint)
+        record = live.record
+        if record.status != RUNNING:
+            raise _nothing_to_enter(record)
         return live
 
     def _left(self) -> Live:
@@ -287,3 +286,18 @@ class CycleBlock:
             current.reset(self._token)
             self._token = None
         return self._run._held
+
+
+def _nothing_to_enter(record: Record) -> IndelibleError:
+    run_id, wait = record.run_id, record.open_wait
+    if wait is None:
+        what = f"run {run_id} is {record.status}; there is no cycle to enter"
+        return Misuse(what, hint="while run.is_active: ...", run=run_id)
+    what = f"run {run_id} waits: {wait.question}"
+    if wait.kind == "doubt":
+        call = wait.wait.partition(":")[2]
+        hint = f"indelible settle {run_id} {call} --happened | --did-not-happen"
+        return InDoubt(what, hint=hint, run=run_id, call=call)
+    if wait.kind == "diverged":
+        return Diverged(what, hint=f"indelible answer {run_id} recorded|both", run=run_id)
+    return Misuse(what, hint=f"indelible show {run_id}", run=run_id)
