@@ -175,7 +175,7 @@ def leave(entry: Entry, error: BaseException | None) -> Steps[str]:
     return "gave up" if (yield from roll_back(entry, error)) else "rolled back"
 
 
-def wake(live: Live, wait_for_time: bool) -> Steps[bool]:
+def wake(live: Live, wait_for_time: bool, stop: Callable[[], bool]) -> Steps[bool]:
     """Whether a parked run can go on: its answer has come, or its time (waited for if asked to)."""
     yield from read_inbox(live)
     wait = live.record.open_wait
@@ -183,12 +183,10 @@ def wake(live: Live, wait_for_time: bool) -> Steps[bool]:
         return True
     if not wait.wake_at:
         return False
-    now = yield NOW
-    if wait.wake_at > now:
-        if not wait_for_time:
+    while wait.wake_at > (now := (yield NOW)):
+        if not wait_for_time or stop():
             return False
-        yield Sleep(wait.wake_at - now)
-        return (yield from wake(live, False))
+        yield Sleep(wait.wake_at - now)  # may return early: a signal came, or the clock was set
     yield Append(ev.WaitAnswered(now, live.record.cycle, wait.wait, pack(None), "the clock"))
     return True
 
@@ -219,7 +217,7 @@ def pursue(live: Live, driver: Any, wait_for_time: bool, stop: Callable[[], bool
     """Cycle after cycle until the run ends, waits for a person, or `stop()` is true between two cycles."""
     record = live.record
     while record.status in (RUNNING, PARKED) and not stop():
-        if record.status == PARKED and not (yield from wake(live, wait_for_time)):
+        if record.status == PARKED and not (yield from wake(live, wait_for_time, stop)):
             return
         outcome = yield from advance(live, driver)
         if outcome == "rolled back" and live.agent.backoff_s and record.status == RUNNING:

@@ -102,6 +102,8 @@ class Record(msgspec.Struct):
     calls: dict[str, CallRecord] = msgspec.field(default_factory=dict)
     keyed: dict[str, CallRecord] = msgspec.field(default_factory=dict)
     loose: dict[str, CallRecord] = msgspec.field(default_factory=dict)
+    doubts: dict[str, bool] = msgspec.field(default_factory=dict)
+    """The calls that are in doubt, kept apart so that nobody has to look for them among all others."""
     waits: dict[str, Wait] = msgspec.field(default_factory=dict)
     values: dict[str, bytes] = msgspec.field(default_factory=dict)
     waiting: str = ""
@@ -116,8 +118,8 @@ class Record(msgspec.Struct):
 
     def in_doubt(self) -> list[CallRecord]:
         """Every irreversible action that has an intent and no outcome."""
-        every = {**self.loose, **self.keyed, **self.calls}
-        return [call for call in every.values() if call.in_doubt]
+        known = (self.calls.get(call) or self.keyed.get(call) or self.loose.get(call) for call in self.doubts)
+        return [call for call in known if call is not None]
 
     @property
     def open_wait(self) -> Wait | None:
@@ -149,8 +151,15 @@ def _put(r: Record, call: CallRecord) -> CallRecord:
 
 
 def _intended(r: Record, e: ev.ActionIntended) -> None:
+    if e.effect == "irreversible":
+        r.doubts[e.call] = True
     _put(r, CallRecord(e.call, e.name, e.effect, e.cycle, INTENDED, e.attempt, e.key, e.args,
                        business=e.business, undoes=e.undoes, within=e.within))  # fmt: skip
+
+
+def _resolved(r: Record, call: str) -> None:
+    r.doubts.pop(call, None)
+    r.loose.pop(call, None)
 
 
 def _known(r: Record, call: str) -> CallRecord | None:
@@ -163,7 +172,7 @@ def _completed(r: Record, e: ev.ActionCompleted) -> None:
     )
     call.status, call.result, call.source, call.unstorable = COMPLETED, e.result, e.source, e.unstorable
     call.error = b""
-    r.loose.pop(e.call, None)
+    _resolved(r, e.call)
     if e.source == "call":
         _count(r, e.usage)
     elif e.source == "policy":
@@ -175,6 +184,7 @@ def _completed(r: Record, e: ev.ActionCompleted) -> None:
 def _failed(r: Record, e: ev.ActionFailed) -> None:
     call = _known(r, e.call) or _put(r, CallRecord(e.call, e.name, e.effect, e.cycle, FAILED_CALL, business=e.business))
     call.status, call.error, call.attempt = FAILED_CALL, e.error, e.attempt
+    _resolved(r, e.call)
     _count(r, e.usage)
 
 
@@ -207,7 +217,7 @@ def _settled(r: Record, e: ev.ActionSettled) -> None:
         call.status, call.result, call.source = COMPLETED, e.result, e.by
     else:
         call.status = SETTLED_NOT
-    r.loose.pop(e.call, None)
+    _resolved(r, e.call)
     _answer_doubt(r, e.call)
     what = "happened" if e.happened else "did not happen"
     r.notices.append(f"The action {e.name} ({e.call}) was in doubt; {e.by} settled that it {what}.")

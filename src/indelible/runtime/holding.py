@@ -37,6 +37,10 @@ from indelible.version import __version__
 Observer = Callable[[ev.Event], None]
 
 
+def _never() -> bool:
+    return False
+
+
 class Holding:
     """One run, to be held by this process."""
 
@@ -146,7 +150,7 @@ class Holding:
             return live
         yield from migrate(live)
         if record.status == PARKED:
-            yield from wake(live, False)
+            yield from wake(live, False, _never)
         else:
             yield from read_inbox(live)
         return live

@@ -36,8 +36,7 @@ _decoder = msgspec.msgpack.Decoder(About)
 def label_of(record: Record) -> Label:
     """The label of a run as it stands."""
     wait = record.open_wait
-    doubts = len(record.in_doubt()) if record.calls or record.loose or record.keyed else 0
-    about = About(_text(record.objective), record.version, record.committed, in_doubt=doubts)
+    about = About(_text(record.objective), record.version, record.committed, in_doubt=len(record.doubts))
     if wait is not None:
         about.kind, about.question = wait.kind, wait.question[:MAX_TEXT]
     wake_at = wait.wake_at or None if wait is not None else None
