@@ -12,7 +12,7 @@ import indelible as ind
 from indelible.core import events as ev
 from indelible.core.codec import pack
 from indelible.core.failures import rebuild
-from indelible.errors import ActionFailed, Misuse
+from indelible.errors import ActionFailed, Misuse, StoreUnavailable
 from indelible.runtime.runstore import RunStore
 from tests.unit.simple_agents import Death, Memory, Order, agent_of
 
@@ -278,3 +278,25 @@ def test_a_class_that_is_not_loaded_is_named_and_never_imported() -> None:
     assert isinstance(error, ActionFailed)
     assert "Boom: x" in str(error)
     assert "antigravity" not in sys.modules
+
+
+def test_an_error_that_stops_the_run_is_not_kept_as_the_outcome_of_the_call(store: RunStore) -> None:
+    """B23: the provider is down: nothing is counted or lost, and the call is made again on resume."""
+    calls: list[int] = []
+
+    @ind.action
+    def complete() -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            raise StoreUnavailable("the model cannot be reached")
+        return "ok"
+
+    def body(run: ind.Run[Memory]) -> None:
+        run.state.tasks.take()
+        run.finish(complete())
+
+    agent = agent_of(body, attempts=1)
+    with pytest.raises(StoreUnavailable):
+        agent.run("o", store=store, run_id="r")
+    assert agent.run("o", store=store, run_id="r").result == "ok"
+    assert len(calls) == 2

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from indelible.core.codec import GENERIC, Plain, from_plain, pack, to_plain, unpack
-from indelible.errors import ActionFailed, NotStorable
+from indelible.errors import ActionFailed, IndelibleError, NotStorable
 
 MAX_TEXT = 2_000
 
@@ -26,6 +26,16 @@ def text_of(error: BaseException) -> str:
         message = f"(its text cannot be read: {type(broken).__name__})"
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return text[:MAX_TEXT].encode("utf-8", "replace").decode()
+
+
+def stops_the_run(error: BaseException) -> bool:
+    """True for what is no failure of the task: Indelible's own errors, and what is no `Exception` at all.
+
+    The run stops and stays as it is, no attempt is counted, and it goes on once the cause is gone.
+    """
+    if not isinstance(error, Exception):
+        return True
+    return isinstance(error, IndelibleError) and not isinstance(error, ActionFailed)
 
 
 def describe(error: BaseException) -> bytes:

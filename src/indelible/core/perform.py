@@ -28,7 +28,7 @@ from indelible.core.actions import (
 )
 from indelible.core.codec import digest, from_plain, pack, to_plain, unpack
 from indelible.core.cycle import Scope
-from indelible.core.failures import describe, rebuild, text_of
+from indelible.core.failures import describe, rebuild, stops_the_run, text_of
 from indelible.core.record import COMPLETED, FAILED_CALL, INTENDED, SETTLED_NOT, CallRecord
 from indelible.core.requests import NOW, Append, Call, Called, ControlSignal, Enter, Entropy, Park, Steps
 from indelible.errors import DidNotHappen, Misuse, NotStorable
@@ -211,7 +211,8 @@ def _raised(a: Attempt, child: Scope, error: Exception, key: str) -> Steps[Any]:
     failed = ev.ActionFailed(at, record.cycle, record.attempt, a.call, spec.name, spec.effect, describe(error),
                              usage=usage, business=bool(a.business))  # fmt: skip
     if spec.effect is not Effect.IRREVERSIBLE:
-        yield Append(failed)
+        if not stops_the_run(error):  # else it would be raised again by the journal on every resume
+            yield Append(failed)
         raise error
     if isinstance(error, (DidNotHappen, *spec.fails_cleanly)):
         yield Append(failed, durable=True)

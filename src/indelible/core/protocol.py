@@ -17,12 +17,12 @@ from indelible.core.changes import retry_changes
 from indelible.core.codec import digest, from_plain, pack, to_plain, unpack
 from indelible.core.collections import NotDue
 from indelible.core.cycle import Entry, Live, Scope
-from indelible.core.failures import text_of
+from indelible.core.failures import stops_the_run, text_of
 from indelible.core.inbox import read_inbox
 from indelible.core.record import COMPLETED, DEEDS, PARKED, RUNNING
 from indelible.core.requests import FLUSH, NOW, Append, Call, Drain, Park, Sleep, Steps, StoreCall
 from indelible.core.undoing import compensable, undo_all
-from indelible.errors import ActionFailed, IndelibleError, Misuse
+from indelible.errors import Misuse
 
 MAX_BACKOFF_S = 60.0
 
@@ -167,7 +167,7 @@ def leave(entry: Entry, error: BaseException | None) -> Steps[str]:
     if signal is not None:
         yield from park(entry, signal)
         return "parked"
-    if not isinstance(error, Exception) or (isinstance(error, IndelibleError) and not isinstance(error, ActionFailed)):
+    if stops_the_run(error):
         if not entry.live.lost:
             yield from suspend(entry)
         entry.open = False
