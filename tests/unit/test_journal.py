@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
 import pytest
+import zstandard
 
 from indelible.core import events as ev
+from indelible.core import journal as journal_module
+from indelible.core import snapshots
 from indelible.core.codec import pack
 from indelible.core.journal import Batch, Journal, Opened, Reader, Torn, link, read_all, seed
 from indelible.errors import FormatTooNew, JournalDamaged, NotStorable
@@ -161,3 +167,32 @@ def test_a_batch_no_store_can_take_is_refused_and_kept(monkeypatch: pytest.Monke
     assert journal.durable_seq == 0
     monkeypatch.undo()
     assert journal.seal().batch.last_seq == 1
+
+
+def test_journals_are_sealed_in_many_threads_at_once() -> None:
+    """Class fork & threads: a zstd context that two threads share crashes the process."""
+    shared = (zstandard.ZstdCompressor, zstandard.ZstdDecompressor)
+    for module in (journal_module, snapshots):
+        assert [name for name, value in vars(module).items() if isinstance(value, shared)] == []
+
+    def one(n: int) -> int:
+        batches = write(60, per_batch=20, run_id=f"r{n}")
+        return sum(len(found.events) for found in opened(batches, f"r{n}") if isinstance(found, Opened))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(one, range(8))) == [1200] * 8
+
+
+@pytest.mark.parametrize("size", [100, 5_000, 12_000, 100_000, 140_000, 600_000])
+def test_batches_of_any_size_beside_the_prefix_and_the_window_come_back(size: int) -> None:
+    journal, batches = Journal(seed("r")), []
+    letters = Random(size)
+    for n in range(4):
+        journal.append(ev.ValueRecorded(float(n), 1, "slot", letters.randbytes(size // 2) + b"again " * (size // 12)))
+        batches.append(journal.seal().batch)
+        journal.landed()
+    again = [event for found in opened(batches) if isinstance(found, Opened) for event in found.events]
+    letters = Random(size)
+    assert [event.value for event in again if isinstance(event, ev.ValueRecorded)] == [
+        letters.randbytes(size // 2) + b"again " * (size // 12) for _ in range(4)
+    ]

@@ -25,8 +25,7 @@ _MAGIC = b"is"
 _HEAD = 3 + 16
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
-_compressor = zstandard.ZstdCompressor(level=1, write_content_size=True)
-_decompressor = zstandard.ZstdDecompressor()
+_LEVEL = 1
 
 
 def due(stored_since: int, last_size: int) -> bool:
@@ -36,24 +35,25 @@ def due(stored_since: int, last_size: int) -> bool:
 
 def encode(record: Record) -> bytes:
     """The snapshot of a record, self-verifying."""
-    body = _compressor.compress(_encoder.encode(record))
+    # A compressor is never shared: two threads in one of them crash the process.
+    body = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(_encoder.encode(record))
     return _MAGIC + bytes((FORMAT,)) + _digest(body) + body
 
 
 def decode(data: bytes, run_id: str, seq: int) -> Record:
     """The record in a snapshot. Raises `JournalDamaged` if it does not verify or fit."""
-    where = f"run {ascii(run_id)}: the snapshot at event {seq}"
+    where = f"run {run_id!a}: the snapshot at event {seq}"
     if len(data) < _HEAD or data[:2] != _MAGIC or data[2] != FORMAT:
         raise JournalDamaged(f"{where} has no known format")
     body = data[_HEAD:]
     if _digest(body) != data[3:_HEAD]:
         raise JournalDamaged(f"{where} does not verify")
     try:
-        record = _decoder.decode(_decompressor.decompress(body))
+        record = _decoder.decode(zstandard.ZstdDecompressor().decompress(body))
     except (msgspec.DecodeError, zstandard.ZstdError, RecursionError) as error:
         raise JournalDamaged(f"{where} does not decode") from error
     if record.run_id != run_id or record.seq != seq:
-        raise JournalDamaged(f"{where} belongs to run {ascii(record.run_id)} at event {record.seq}")
+        raise JournalDamaged(f"{where} belongs to run {record.run_id!a} at event {record.seq}")
     return record
 
 
