@@ -1,0 +1,96 @@
+"""Reading a store for a command: read-only, with help for ids that are not there.
+
+Owns: how a run is looked up, what its inbox holds that it has not taken in, and how it stands.
+Must never: write, claim, or create a store.
+Invariant: works while a live process runs the agent, and whatever moment a process died at.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from indelible.cli.options import command
+from indelible.cli.screen import safe
+from indelible.core import events as ev
+from indelible.core.inbox import inbox_of
+from indelible.core.journal import Reader, Torn, read_all
+from indelible.core.record import Record
+from indelible.core.recovery import Recovered
+from indelible.errors import UnknownRun
+from indelible.runtime.runstore import RunStore, open_runs
+from indelible.stores.base import Query, RunEntry, check_run_id
+
+_PARKED = {"ask": "asks", "approve": "wants approval", "doubt": "in doubt", "sleep": "sleeps", "due": "sleeps"}
+WAITS_FOR_A_PERSON = ("ask", "approve", "diverged", "doubt")
+
+
+@contextmanager
+def reading(store: str) -> Iterator[RunStore]:
+    """The store, to be read. Raises `StoreUnavailable` if there is none; makes nothing."""
+    with open_runs(store, readonly=True) as runs:
+        yield runs
+
+
+def entry_of(runs: RunStore, run_id: str, verb: str, store: str) -> RunEntry:
+    """The run's entry. Raises `UnknownRun`, naming ids that are close."""
+    found = runs.store.list_runs(Query(run_ids=(check_run_id(run_id),))).runs
+    if found:
+        return found[0]
+    ids = [entry.run_id for entry in runs.entries()]
+    close = difflib.get_close_matches(run_id, ids, n=3, cutoff=0.5) or [i for i in ids if i.startswith(run_id)][:3]
+    if close:
+        hint = "  or  ".join(command(verb, other, store=store) for other in close)
+    else:
+        hint = f"indelible ls --store {safe(runs.url)}"
+    raise UnknownRun(f"there is no run {run_id!r} in {runs.url}", hint=hint, run=run_id)
+
+
+def recover(runs: RunStore, run_id: str, verb: str, store: str) -> tuple[RunEntry, Recovered]:
+    """The run as its journal tells it. Raises `UnknownRun`, also for a run that was claimed but never accepted."""
+    entry = entry_of(runs, run_id, verb, store)
+    if entry.head == 0:
+        raise UnknownRun(
+            f"run {run_id!r} was never accepted: its process ended before anything was promised",
+            hint=f'indelible run AGENT.py:name "OBJECTIVE" --run-id {run_id}   # starts it',
+            run=run_id,
+        )
+    return entry, runs.recover(run_id)
+
+
+@dataclass
+class Pending:
+    """What people have said to a run that it has not taken in yet; the first message about a thing counts."""
+
+    answers: dict[str, ev.Answer] = field(default_factory=dict)
+    settlements: dict[str, ev.Settlement] = field(default_factory=dict)
+
+
+def pending(runs: RunStore, record: Record) -> Pending:
+    """The run's inbox beyond what its journal has taken in. Raises `JournalDamaged`."""
+    found = Pending()
+    reader = Reader(inbox_of(record.run_id))
+    for opened in read_all(reader, runs.store.read(reader.run_id)):
+        if isinstance(opened, Torn):
+            raise opened.error
+        for offset, message in enumerate(opened.events):
+            if opened.after_seq + 1 + offset <= record.inbox_seq:
+                continue
+            if isinstance(message, ev.Answer):
+                found.answers.setdefault(message.wait, message)
+            elif isinstance(message, ev.Settlement):
+                found.settlements.setdefault(message.call, message)
+    return found
+
+
+def standing(status: str, live: bool, kind: str) -> str:
+    """How a run stands, in one or two words."""
+    if not status:
+        return "starting" if live else "never accepted"
+    if status == "running":
+        return "running" if live else "interrupted"
+    if status == "parked":
+        return _PARKED.get(kind, kind or "parked")
+    return status

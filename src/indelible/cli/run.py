@@ -1,0 +1,229 @@
+"""`indelible run` and `indelible resume`: agents at work in this process.
+
+Owns: the way from what was typed to a run that goes on, and what is said when it stops.
+Must never: decide anything about a run; the runtime does.
+Invariant: the id of a run is shown only once the run is durably accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from indelible.cli import loading
+from indelible.cli.options import DEFAULT_DELIVER, FAILED, FAULT, FINISHED, PARKED, command
+from indelible.cli.progress import Progress
+from indelible.cli.reading import WAITS_FOR_A_PERSON, entry_of, pending, reading
+from indelible.cli.screen import jsonable, moment, note, safe, safe_block, say
+from indelible.cli.stopping import Stopping
+from indelible.core.record import FINISHED as RUN_FINISHED
+from indelible.core.record import PARKED as RUN_PARKED
+from indelible.core.record import RUNNING, Record
+from indelible.errors import IndelibleError, Misuse, UnknownRun
+from indelible.runtime.agents import AsyncAgent
+from indelible.runtime.labels import about_of
+from indelible.runtime.runs import Outcome
+from indelible.runtime.runstore import RunStore, open_runs
+from indelible.stores.base import Query, RunEntry, check_run_id
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the shipped agent is given."""
+
+    corpus: str | None = None
+    deliver: str = DEFAULT_DELIVER
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to work on: by which agent, and how the user named that agent ("" for the shipped one)."""
+
+    agent: loading.AnyAgent
+    reference: str
+    run_id: str
+    objective: str | None
+    store: str
+    wait: bool
+
+
+def start(words: list[str], store: str, run_id: str | None, setup: Setup, wait: bool) -> int:
+    """`indelible run`: start a run or go on with it."""
+    reference, objective = _split(words)
+    if objective is None and run_id is None:
+        raise Misuse("there is no objective", hint='indelible run agent.py:research "Find three suppliers"')
+    if objective is not None:
+        _check_objective(objective)
+    if run_id is not None:
+        check_run_id(run_id)
+    if objective is None and run_id is not None:
+        with reading(store) as runs:
+            entry_of(runs, run_id, "show", store)
+    agent = loading.load(reference) if reference else loading.shipped(setup.corpus, setup.deliver, setup.model)
+    with Stopping() as stopping, open_runs(store, clock=stopping.clock) as runs:
+        name = run_id or f"{agent.name}-{runs.clock.entropy(4).hex()}"
+        return work(runs, Job(agent, reference, name, objective, store, wait), stopping)
+
+
+def resume(run_id: str, reference: str, store: str, setup: Setup, wait: bool) -> int:
+    """`indelible resume RUN`: go on with a run that exists."""
+    with reading(store) as runs:
+        entry = entry_of(runs, run_id, "resume", store)
+    name = entry.label.agent if entry.label else ""
+    if not reference and name not in ("", loading.SHIPPED):
+        raise Misuse(
+            f"run {run_id!r} belongs to agent {name!r}; where is its code?",
+            hint=command("resume", run_id, f"AGENT.py:{safe(name)}", store=store),
+        )
+    agent = loading.load(reference) if reference else loading.shipped(setup.corpus, setup.deliver, setup.model)
+    with Stopping() as stopping, open_runs(store, clock=stopping.clock) as runs:
+        return work(runs, Job(agent, reference, run_id, None, store, wait), stopping)
+
+
+def resume_all(references: list[str], store: str, setup: Setup, debug: bool) -> int:
+    """`indelible resume --all`: go on with every run that can, one after another; the worst exit code."""
+    from indelible.cli.faults import report
+
+    agents: dict[str, tuple[loading.AnyAgent, str]] = {}
+    for reference in references:
+        for variable, agent in loading.load_all(reference).items():
+            file = reference if ":" in reference else f"{reference}:{variable}"
+            agents[agent.name] = agent, file
+    codes = [FINISHED]
+    with Stopping() as stopping, open_runs(store, clock=stopping.clock) as runs:
+        unfinished = sorted(runs.entries(statuses={RUNNING, RUN_PARKED}), key=lambda entry: entry.updated_at)
+        for entry in unfinished:
+            if stopping.asked():
+                return stopping.exit_code
+            try:
+                codes.append(_resume_one(runs, entry, agents, store, setup, stopping))
+            except (IndelibleError, Exception) as error:
+                codes.append(report(error, store, debug=debug))
+        if not unfinished:
+            note("nothing is unfinished")
+    return FAULT if FAULT in codes else max(codes)
+
+
+def _resume_one(
+    runs: RunStore,
+    entry: RunEntry,
+    agents: dict[str, tuple[loading.AnyAgent, str]],
+    store: str,
+    setup: Setup,
+    stopping: Stopping,
+) -> int:
+    name = entry.label.agent if entry.label else ""
+    if entry.live:
+        note(f"run {safe(entry.run_id)}: is being run by another process")
+        return FINISHED
+    about = about_of(entry.label)
+    parked = entry.label is not None and entry.label.status == RUN_PARKED
+    if parked and about.kind in WAITS_FOR_A_PERSON and not _answered(runs, entry.run_id):
+        note(f"run {safe(entry.run_id)}: waits for a person: {safe(about.question, 100)}")
+        note(f"  see: indelible inbox --store {safe(store)}")
+        return PARKED
+    if name not in agents and name == loading.SHIPPED:
+        agents[name] = loading.shipped(setup.corpus, setup.deliver, setup.model), ""
+    if name not in agents:
+        note(f"run {safe(entry.run_id)}: belongs to agent {safe(name)!r}, whose file was not given")
+        note(f"  try: {safe(command('resume', entry.run_id, f'AGENT.py:{name}', store=store))}")
+        return PARKED
+    agent, reference = agents[name]
+    return work(runs, Job(agent, reference, entry.run_id, None, store, wait=False), stopping)
+
+
+def _answered(runs: RunStore, run_id: str) -> bool:
+    record = runs.recover(run_id).record
+    said = pending(runs, record)
+    return bool(said.answers or said.settlements)
+
+
+def work(runs: RunStore, job: Job, stopping: Stopping) -> int:
+    """Go on with the run until it ends, waits or is to stop; say how it stands, and return the exit code."""
+    record = _before(runs, job)
+    with Progress(record, stopping, job.agent.name) as progress:
+        agent: Any = job.agent
+        going: Any = agent.run(
+            job.objective, store=runs, run_id=job.run_id, wait=job.wait, stop=stopping.asked, observe=progress.saw
+        )
+        outcome: Outcome = asyncio.run(going) if isinstance(agent, AsyncAgent) else going
+    return _conclude(job, outcome, stopping)
+
+
+def _before(runs: RunStore, job: Job) -> Record:
+    """The run as it is before this process takes it up; an empty record for a new one."""
+    entries = runs.store.list_runs(Query(run_ids=(check_run_id(job.run_id),))).runs
+    if not entries or entries[0].head == 0:
+        if job.objective is None:
+            raise UnknownRun(f"there is no run {job.run_id!r} in {runs.url}", hint="indelible ls", run=job.run_id)
+        return Record(job.run_id)
+    found = runs.recover(job.run_id)
+    for notice in found.notices:
+        note(f"note: {safe(notice)}")
+    return found.record
+
+
+def _conclude(job: Job, outcome: Outcome, stopping: Stopping) -> int:
+    run = safe(job.run_id)
+    onward = safe(command("resume", job.run_id, *([job.reference] if job.reference else []), store=job.store))
+    if outcome.status == RUN_FINISHED:
+        note(f"run {run} is finished")
+        if isinstance(outcome.result, str):
+            say(safe_block(outcome.result))
+        elif outcome.result is not None:
+            import json
+
+            say(json.dumps(jsonable(outcome.result), ensure_ascii=True, indent=2))
+        return FINISHED
+    if outcome.status == RUN_PARKED and outcome.kind in WAITS_FOR_A_PERSON:
+        say(f"run {run} waits for a person: {safe(outcome.question)}")
+        say(f"  answer:  {safe(_answer(job, outcome))}")
+        say(f"  go on:   {onward}")
+        return PARKED
+    if outcome.status not in (RUNNING, RUN_PARKED):
+        note(f"run {run} has failed: {safe(outcome.error)}")
+        note(f"  see: {safe(command('log', job.run_id, store=job.store))}")
+        return FAILED
+    if outcome.status == RUN_PARKED:
+        say(f"run {run} waits until {moment(outcome.wake_at or 0.0)}")
+    else:
+        say(f"run {run} is stopped between two cycles")
+    say(f"  go on:   {onward}")
+    return stopping.exit_code if stopping.asked() else PARKED
+
+
+def _answer(job: Job, outcome: Outcome) -> str:
+    if outcome.kind == "doubt":
+        call = outcome.wait.partition(":")[2]
+        return command("settle", job.run_id, call, "--happened | --did-not-happen", store=job.store)
+    choices = {"approve": "yes | no", "diverged": "recorded | both"}.get(outcome.kind, "TEXT")
+    return command("answer", job.run_id, choices, store=job.store)
+
+
+def _split(words: list[str]) -> tuple[str, str | None]:
+    """What was typed as the agent ("" for the shipped one) and the objective."""
+    if len(words) > 2:
+        raise Misuse(f"{len(words)} arguments; the objective is one", hint='indelible run agent.py:research "..."')
+    if len(words) == 2:
+        if not loading.is_reference(words[0]):
+            raise Misuse(
+                f"{safe(words[0])!r} names no agent file", hint=f'indelible run AGENT.py:name "{safe(words[1], 60)}"'
+            )
+        return words[0], words[1]
+    if words and loading.is_reference(words[0]):
+        return words[0], None
+    return "", words[0] if words else None
+
+
+def _check_objective(objective: str) -> None:
+    if not objective.strip():
+        raise Misuse("the objective is empty", hint='indelible run agent.py:research "Find three suppliers"')
+    try:
+        objective.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Misuse(
+            f"the objective is not valid text in this terminal's encoding: {safe(objective, 60)}",
+            hint="export LC_ALL=C.UTF-8",
+        ) from None

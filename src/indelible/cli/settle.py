@@ -1,0 +1,129 @@
+"""`indelible answer`, `indelible settle`, `indelible delete`: what a person says about a run.
+
+Owns: the checks before a message is left for a run, and the words after.
+Must never: change a run's journal; messages go to its inbox.
+Invariant: a message that could not have an effect is refused, with what would.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from indelible.cli.options import command
+from indelible.cli.reading import entry_of, pending, reading, recover
+from indelible.cli.screen import brief, note, safe, say
+from indelible.core.codec import unpack
+from indelible.core.record import PARKED, RUNNING, Record
+from indelible.errors import Misuse, RunBusy
+from indelible.runtime.runstore import open_runs
+from indelible.stores.base import RunEntry
+from indelible.stores.owner import describe
+
+
+def answer(run_id: str, text: str, store: str, wait: str) -> int:
+    """Answer what a run asks."""
+    with reading(store) as runs:
+        _, found = recover(runs, run_id, "answer", store)
+        said = pending(runs, found.record)
+    record = found.record
+    waiting = [name for name, each in record.waits.items() if not each.answered]
+    if wait and wait not in waiting:
+        listed = ", ".join(waiting) or "nothing"
+        raise Misuse(
+            f"run {run_id!r} does not wait for {wait!r}; it waits for: {listed}",
+            hint=command("show", run_id, store=store),
+        )
+    asked = wait or (record.open_wait.wait if record.open_wait else "")
+    if asked in said.answers:
+        given = brief(unpack(said.answers[asked].value), 60)
+        raise Misuse(
+            f"run {run_id!r}: that was answered already ({given}), and the run has not taken it in yet",
+            hint=command("resume", run_id, f"AGENT.py:{record.agent}", store=store),
+        )
+    if not text.strip():
+        raise Misuse("the answer is empty", hint=command("answer", run_id, "TEXT", store=store))
+    with open_runs(store) as writing:
+        kind = record.waits[asked].kind if asked else ""
+        writing.answer(run_id, text.strip().lower() if kind in ("approve", "diverged") else text, wait=wait)
+    say(f"answered; go on: {_onward(record, store)}")
+    return 0
+
+
+def settle(run_id: str, action: str, store: str, happened: bool, did_not_happen: bool, result: str | None) -> int:
+    """Say what became of an action in doubt."""
+    if happened == did_not_happen:
+        raise Misuse(
+            "say what became of it: --happened or --did-not-happen",
+            hint=command("settle", run_id, action, "--happened | --did-not-happen", store=store),
+        )
+    value = _result(result, happened)
+    with reading(store) as runs:
+        entry, found = recover(runs, run_id, "settle", store)
+        said = pending(runs, found.record)
+    record = found.record
+    if entry.live and record.status == RUNNING:
+        raise _busy(entry, "it may be doing that action just now")
+    doubtful = [call.call for call in record.in_doubt()]
+    fitting = [call for call in doubtful if call == action] or [
+        call.call for call in record.in_doubt() if action == call.name or (action and call.call.startswith(action))
+    ]
+    if len(fitting) == 1 and fitting[0] in said.settlements:
+        verdict = "happened" if said.settlements[fitting[0]].happened else "did not happen"
+        raise Misuse(
+            f"run {run_id!r}: {fitting[0]} was settled already ({verdict}), and the run has not taken it in yet",
+            hint=command("resume", run_id, f"AGENT.py:{record.agent}", store=store),
+        )
+    with open_runs(store) as writing:
+        call = writing.settle(run_id, action, happened=happened, result=value)
+    say(f"settled: {safe(call.call)} {'happened' if happened else 'did not happen'}")
+    if record.status in (RUNNING, PARKED):
+        say(f"  go on: {_onward(record, store)}")
+    return 0
+
+
+def delete(run_id: str, store: str, yes: bool) -> int:
+    """Remove a run for good."""
+    with reading(store) as runs:
+        entry = entry_of(runs, run_id, "delete", store)
+    if entry.live:
+        raise _busy(entry, "end that first")
+    if not yes:
+        if not sys.stdin.isatty():
+            hint = command("delete", run_id, "--yes", store=store)
+            raise Misuse(f"deleting run {run_id!r} cannot be undone", hint=hint)
+        import typer
+
+        what = f"Delete run {safe(run_id)} with its {entry.head} events? Its id can never be used again."
+        if not typer.confirm(what):
+            note("nothing was deleted")
+            return 1
+    with open_runs(store) as writing:
+        writing.delete(run_id)
+    say(f"deleted: {safe(run_id)}")
+    return 0
+
+
+def _onward(record: Record, store: str) -> str:
+    return safe(command("resume", record.run_id, f"AGENT.py:{record.agent}", store=store))
+
+
+def _busy(entry: RunEntry, why: str) -> RunBusy:
+    return RunBusy(
+        f"run {entry.run_id!r} is held by {describe(entry.owner)}: {why}",
+        hint="stop that process (Ctrl-C or SIGTERM), then try again",
+        run_id=entry.run_id,
+    )
+
+
+def _result(text: str | None, happened: bool) -> Any:
+    if text is None:
+        return None
+    if not happened:
+        raise Misuse("what did not happen has no result", hint="leave --result out")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        what = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        raise Misuse(f"--result is not JSON: {what}", hint="""--result '"id-17"'   # text in both quotes""") from None
