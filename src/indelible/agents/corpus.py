@@ -21,7 +21,7 @@ from typing import Any
 
 import apsw
 
-from ..errors import Misuse
+from indelible.errors import Misuse
 
 SUFFIXES = frozenset({".txt", ".md", ".rst", ".html", ".htm", ".py"})
 MAX_FILE_BYTES = 2_000_000
@@ -45,6 +45,7 @@ _COMMON_WORDS = """
     other our out over own same shall she should so some such than that the their them then there these they this
     those through to too under until up upon use used using very was way we were what when where which while who whom
     whose why will with within would you your python explain describe find work works
+    better difference purpose meaning mean kind like need way return returns
 """
 _STOPWORDS = frozenset(_COMMON_WORDS.split())
 _WORD = re.compile(r"\w+")
@@ -116,7 +117,10 @@ class Corpus:
 
     @classmethod
     def default(cls) -> Corpus:
-        """Python's own documentation, as this interpreter carries it: help topics and docstrings."""
+        """Python's own documentation, as this interpreter carries it.
+
+        Sources are help topics (`python:import`) and docstrings (`pydoc:contextlib.chdir`).
+        """
         return cls(dict(_python_documentation()), origin="Python's own documentation")
 
     @classmethod
@@ -165,8 +169,9 @@ class Corpus:
         for source, text in self._texts.items():
             name = _name_words(source)
             for start, stop in _passage_spans(text):
-                # Same length after the replacement, so offsets hold; SQLite would end the text at a NUL.
-                yield name, text[start:stop].replace("\0", " "), source, start, stop
+                # SQLite would end the text at a NUL, and knows no lone surrogates. Offsets come from the original.
+                body = text[start:stop].replace("\0", " ").encode("utf-8", "replace").decode()
+                yield name, body, source, start, stop
 
 
 def _indexable(word: str) -> bool:
@@ -174,7 +179,7 @@ def _indexable(word: str) -> bool:
 
 
 def _name_words(source: str) -> str:
-    return re.sub(r"[\W_]+", " ", source)
+    return re.sub(r"[\W_]+", " ", source.removeprefix("python:").removeprefix("pydoc:"))
 
 
 def select_quotes(passage: Passage, question: str, limit: int = 2) -> list[Quote]:
@@ -203,7 +208,9 @@ def verify_quote(corpus: Corpus, quote: Quote) -> bool:
 def _is_prose(sentence: str) -> bool:
     """Grammar productions, signatures, tables and doctests are true, but nobody wants to read them as a quote."""
     low, high = QUOTE_CHARS
-    if not low <= len(sentence) <= high or ">>>" in sentence or "::=" in sentence or sentence.count("\n") > 6:
+    if not low <= len(sentence) <= high or sentence.count("\n") > 6 or len(terms(sentence)) < 3:
+        return False
+    if any(sign in sentence for sign in (">>>", "::=", "\\n")) or sentence[-2:-1].isdigit():
         return False
     letters = sum(character.isalpha() or character.isspace() for character in sentence)
     # Scripts without letter case begin a sentence with an ordinary letter.
@@ -276,7 +283,7 @@ def _python_documentation() -> Iterator[tuple[str, str]]:
 
 def _docstrings(prefix: str, module: object) -> Iterator[tuple[str, str]]:
     """Docstrings of a module, of what it defines itself, and of its classes' public methods."""
-    yield from _documented(prefix, module)
+    yield from _documented(f"pydoc:{prefix}", module)
     exported = getattr(module, "__all__", None)
     for name in sorted(exported if exported is not None else vars(module)):
         member = vars(module).get(name)
@@ -285,11 +292,11 @@ def _docstrings(prefix: str, module: object) -> Iterator[tuple[str, str]]:
         own = getattr(member, "__module__", None) == prefix
         if exported is None and not own:
             continue
-        yield from _documented(f"{prefix}.{name}", member)
+        yield from _documented(f"pydoc:{prefix}.{name}", member)
         if inspect.isclass(member) and own:
             for method in sorted(vars(member)):
                 if not method.startswith("_") and inspect.isroutine(vars(member)[method]):
-                    yield from _documented(f"{prefix}.{name}.{method}", vars(member)[method])
+                    yield from _documented(f"pydoc:{prefix}.{name}.{method}", vars(member)[method])
 
 
 def _documented(name: str, thing: object) -> Iterator[tuple[str, str]]:
@@ -302,10 +309,10 @@ def _read_folder(root: Path, skipped: list[str]) -> Iterator[tuple[str, str]]:
     total = 0
     for path in _files_below(root):
         name = _printable(path.relative_to(root).as_posix())
-        if not path.resolve().is_relative_to(root):
-            skipped.append(f"{name}: a link that leads out of the folder")
-            continue
         try:
+            if not path.resolve().is_relative_to(root):
+                skipped.append(f"{name}: a link that leads out of the folder")
+                continue
             # Only a plain file: opening a pipe or a device could wait for ever.
             size = path.stat().st_size if path.is_file() else None
             if size is None:
@@ -315,8 +322,8 @@ def _read_folder(root: Path, skipped: list[str]) -> Iterator[tuple[str, str]]:
                 skipped.append(f"{name}: too large ({size:,} bytes)")
                 continue
             raw = path.read_bytes()
-        except OSError as problem:
-            skipped.append(f"{name}: {problem.strerror or 'not readable'}")
+        except (OSError, RuntimeError):  # a link that leads to itself is the latter before Python 3.13
+            skipped.append(f"{name}: not readable")
             continue
         total += len(raw)
         text = _decode(raw)

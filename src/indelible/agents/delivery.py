@@ -16,11 +16,11 @@ import ssl
 from dataclasses import dataclass, field
 from email.headerregistry import Address
 from email.message import EmailMessage
-from email.policy import SMTP
+from email.policy import default
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from ..errors import DidNotHappen, Misuse
+from indelible.errors import DidNotHappen, Misuse
 
 SENDER = "indelible@localhost"
 HINT = "--deliver maildir:out/   or   --deliver smtp://user:password@host:587?to=you@example.org"
@@ -106,8 +106,8 @@ def _digest(key: str) -> str:
 
 
 def compose(report: str, to: str, subject: str, *, key: str) -> bytes:
-    """The mail, as bytes; the same arguments give the same bytes."""
-    mail = EmailMessage(policy=SMTP.clone(max_line_length=78))
+    """The mail, as bytes with plain line ends; the same arguments give the same bytes."""
+    mail = EmailMessage(policy=default)
     mail["From"] = SENDER
     mail["To"] = _recipient(to)
     # A header is one line, whatever the objective was; and mail knows no lone surrogates.
@@ -211,7 +211,7 @@ def deliver_smtp(report: str, to: str, subject: str, *, key: str, url: str, time
     a lost connection, is passed on: the mail may have been taken. There is no way to ask, so there is no probe.
     """
     parts = _smtp_parts(url)
-    raw = compose(report, to, subject, key=key)
+    raw = compose(report, to, subject, key=key).replace(b"\n", b"\r\n")
     recipient = _recipient(to)
     try:
         server = _connect(parts, timeout_s)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
-from ..errors import IndelibleError, Misuse
+from indelible.errors import IndelibleError, Misuse
 
 if TYPE_CHECKING:
     import openai
@@ -80,7 +80,7 @@ def open_model(spec: str | None = None) -> Model:
     if spec == "scripted":
         return ScriptedModel()
     if spec == "local":
-        from .local import LocalModel
+        from indelible.agents.local import LocalModel
 
         return LocalModel()
     if kind == "openai" and name:

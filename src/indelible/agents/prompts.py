@@ -15,14 +15,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .corpus import Corpus, Quote, select_quotes, terms, verify_quote
-from .models import Completion, Message, Model, Schema
+from indelible.agents.corpus import Corpus, Quote, select_quotes, terms, verify_quote
+from indelible.agents.models import Completion, Message, Model, Schema
 
 # (kind, text) -> the reply's text. This is the one call to wrap as an action: its arguments are plain and short.
 Ask = Callable[[str, str], str]
 
 TASK_CHARS = 90
 _SPACE = re.compile(r"\s+")
+_CODE_NAME = re.compile(
+    r"\w+(?:[._]\w+)+|\b[A-Z]?[a-z]+[A-Z]\w*|\b[A-Z]{2,}[a-z]\w*|(?<=`)\w+(?=[`(])|\d+\.\d+|\w+(?=\(\))"
+)
 _NAME = re.compile(r'"([A-Za-z_][\w.]{3,40})(?:\(\))?"|`([A-Za-z_][\w.]{3,40})(?:\(\))?`|\*([a-z][a-z ]{4,30})\*')
 
 
@@ -103,20 +106,19 @@ KINDS: Mapping[str, Kind] = {
             ),
         ),
         None,
-        60,
+        45,
     ),
-    "summary": Kind("Answer the question in two short sentences, using only the text.", (), None, 90),
+    "summary": Kind("Answer the question in two short sentences, using only the text.", (), None, 80),
 }
 
 
 def messages(kind: str, text: str) -> list[Message]:
     """The whole conversation for a question of that kind."""
     shape = KINDS[kind]
-    turns: list[Message] = [{"role": "system", "content": shape.system}]
+    turns = [Message(role="system", content=shape.system)]
     for question, answer in shape.shots:
-        turns += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-    turns.append({"role": "user", "content": text})
-    return turns
+        turns += [Message(role="user", content=question), Message(role="assistant", content=answer)]
+    return [*turns, Message(role="user", content=text)]
 
 
 def complete(model: Model, kind: str, text: str) -> Completion:
@@ -141,12 +143,16 @@ def plan(ask: Ask, corpus: Corpus, objective: str, limit: int = 3) -> list[str]:
     proposed = [answer.get(key) for key in _PLAN_KEYS]
     tasks = keep_new(proposed, (), corpus=corpus, about=f"{objective} {' '.join(pages)}", limit=limit)
     spare = [objective, *(f"What is {page}?" for page in pages)]
-    return tasks + keep_new(spare, tasks, limit=limit - len(tasks)) or [_shorten(objective, TASK_CHARS)]
+    return tasks + keep_new(spare, tasks, corpus=corpus, limit=limit - len(tasks)) or [_shorten(objective, TASK_CHARS)]
 
 
 def _pages(corpus: Corpus, objective: str, limit: int = 3) -> list[str]:
-    names = (passage.source.removeprefix("python:") for passage in corpus.search(objective, 8))
+    names = (_page(passage.source) for passage in corpus.search(objective, 8))
     return [_shorten(name, 40) for name in dict.fromkeys(names)][:limit]
+
+
+def _page(source: str) -> str:
+    return source.removeprefix("python:").removeprefix("pydoc:")
 
 
 def follow_up(
@@ -157,11 +163,12 @@ def follow_up(
         return []
     reply = ask("follow_up", _material(quotes, 500))
     about = f"{objective} {_material(quotes, 1000)}"
-    tasks = keep_new([_object_in(reply).get("question")], known, corpus=corpus, about=about, limit=limit)
-    named = [f"What is {name}?" for quote in quotes for name in _names(quote.text)]
-    if not tasks:
-        tasks = keep_new(named, known, corpus=corpus, limit=1)
-    return tasks
+    quoted = [quote.text for quote in quotes]
+    asked = _object_in(reply).get("question")
+    tasks = keep_new([asked], known, corpus=corpus, about=about, quoted=quoted, limit=limit)
+    named = [f"What is {name}?" for text in quoted for name in _names(text)]
+    named += [f"What is {_page(quote.source)}?" for quote in quotes if quote.source.startswith("pydoc:")]
+    return tasks or keep_new(named, known, corpus=corpus, quoted=quoted, limit=min(limit, 1))
 
 
 def _names(text: str) -> list[str]:
@@ -169,11 +176,18 @@ def _names(text: str) -> list[str]:
 
 
 def keep_new(
-    proposed: Sequence[object], known: Collection[str], *, limit: int, corpus: Corpus | None = None, about: str = ""
+    proposed: Sequence[object],
+    known: Collection[str],
+    *,
+    limit: int,
+    corpus: Corpus | None = None,
+    about: str = "",
+    quoted: Collection[str] = (),
 ) -> list[str]:
     """Those of the proposals that are tasks at all, differ from what is known, and have something to be found.
 
-    `about`, if given, is text with which a task must share a word that matters.
+    `about`, if given, is text with which a task must share a word that matters; `quoted` holds the words of
+    quotes that do not count as found, because the report has them already.
     """
     kept: list[str] = []
     topic = terms(about)
@@ -181,7 +195,9 @@ def keep_new(
         task = _as_task(proposal)
         if task is None or any(_alike(task, other) for other in (*known, *kept)):
             continue
-        if (topic and not terms(task) & topic) or (corpus is not None and not corpus.search(task, 1)):
+        if topic and not (terms(task) & topic and _inventions(task, about) == []):
+            continue
+        if corpus is not None and not investigate(corpus, task, quoted, 1):
             continue
         kept.append(task)
     return kept[: max(limit, 0)]
@@ -195,8 +211,14 @@ def _as_task(proposal: object) -> str | None:
     # A last word such as "the" shows that the model was cut off in mid-sentence.
     if len(task) > TASK_CHARS or len(words) < 2 or not terms(task) or not (terms(words[-1]) or len(words[-1]) > 4):
         return None
-    # The same words over and over.
-    return None if len(words) > 5 and len(set(words)) < 0.6 * len(words) else task
+    # A small model that has lost its way says the same words over and over.
+    counts = [words.count(word) for word in set(words) if terms(word)]
+    return None if max(counts) > 2 or sum(count > 1 for count in counts) > 1 else task
+
+
+def _inventions(text: str, material: str) -> list[str]:
+    """Names of functions, classes and modules in a text that do not stand in the material: made up, as a rule."""
+    return [name for name in _CODE_NAME.findall(text) if name.lower() not in material.lower()]
 
 
 def _alike(one: str, other: str) -> bool:
@@ -217,9 +239,12 @@ def investigate(corpus: Corpus, task: str, known: Collection[str] = (), limit: i
     wanted = terms(task)
     for rank_, passage in enumerate(corpus.search(task, 6)):
         for quote in select_quotes(passage, task):
+            shared = len(terms(f"{quote.source} {quote.text}") & wanted)
+            if shared < min(2, len(wanted)):
+                continue
             if _flat(quote.text) not in seen and verify_quote(corpus, quote):
                 seen.add(_flat(quote.text))
-                found.append((-len(terms(quote.text) & wanted), rank_, quote))
+                found.append((-shared, rank_, quote))
     return [quote for _, _, quote in sorted(found, key=lambda item: item[:2])[:limit]]
 
 
@@ -227,7 +252,8 @@ def take_note(ask: Ask, task: str, quotes: Sequence[Quote]) -> str:
     """The model's one sentence on the quotes; empty when there is nothing to say, or it said nothing of use."""
     if not quotes:
         return ""
-    return _sentences(ask("note", f"Text: {_material(quotes, 600)}\nQuestion: {_shorten(task, 120)}"), 1)
+    text = f"Text: {_material(quotes, 600)}\nQuestion: {_shorten(task, 120)}"
+    return _grounded(_sentences(ask("note", text), 1), text)
 
 
 def rank(objective: str, tasks: Sequence[str], notes: Sequence[Note]) -> list[int]:
@@ -251,7 +277,8 @@ def summarise(ask: Ask, objective: str, notes: Sequence[Note]) -> str:
     best = sorted(quotes, key=lambda quote: -len(terms(quote.text) & goal))[:3]
     if not best:
         return ""
-    return _sentences(ask("summary", f"Text: {_material(best, 700)}\nQuestion: {_shorten(objective, 200)}"), 2)
+    text = f"Text: {_material(best, 700)}\nQuestion: {_shorten(objective, 200)}"
+    return _grounded(_sentences(ask("summary", text), 2), text)
 
 
 def write_report(objective: str, summary: str, notes: Sequence[Note], *, model: str, origin: str) -> str:
@@ -288,11 +315,18 @@ def _object_in(reply: str) -> dict[str, Any]:
 
 
 def _sentences(reply: str, limit: int) -> str:
-    """The first sentences of a reply; a last one that was cut off is left out, unless it is all there is."""
-    text = _flat(reply)[:600]
-    ends = [match.end() for match in re.finditer(r"[.!?](?=\s|$)", text)][:limit]
-    text = text[: ends[-1]] if ends else text
+    """The first whole sentences of a reply's first paragraph; what was cut off is left out."""
+    text = _flat(reply.strip().partition("\n")[0])[:600]
+    ends = [match.end() for match in re.finditer(r"(?<!\d)[.!?](?=\s|$)", text)][:limit]
+    text = text[: ends[-1]] if ends else ""
     return text if len(terms(text)) >= 2 else ""
+
+
+def _grounded(text: str, material: str) -> str:
+    """The text, if most of its words that matter and all its code names come from the material; else nothing."""
+    words = terms(text)
+    known = len(words & terms(material))
+    return text if words and known >= 0.6 * len(words) and not _inventions(text, material) else ""
 
 
 def _material(quotes: Sequence[Quote], length: int) -> str:
