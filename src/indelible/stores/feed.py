@@ -86,9 +86,14 @@ class Feed:
             self._waiting.append((upto, future))
             if self._flying:
                 return future
-            self._flying, write = True, self._seal()
-        self._writer.submit(write, self._landed)
+            self._flying = True
+        # Sealed by the writer, which is where an event loop has a second core to work on.
+        self._writer.submit(self._sealed, self._landed)
         return future
+
+    def _sealed(self) -> Write:
+        with self._mutex:
+            return self._seal()
 
     def _seal(self) -> Write:
         sealed: Sealed = self._journal.seal()
@@ -108,36 +113,24 @@ class Feed:
         return None
 
     def _landed(self, error: Exception | None) -> Exception | None:
-        following: Write | None = None
         with self._mutex:
             if error is None:
                 self._journal.landed()
                 ready = [future for upto, future in self._waiting if upto <= self._journal.durable_seq]
                 self._waiting = [waiting for waiting in self._waiting if waiting[0] > self._journal.durable_seq]
-                following, error = self._follow()
             else:
-                ready = []
-            if error is not None:
-                ready, self._waiting = ready + [future for _, future in self._waiting], []
-            self._flying = following is not None
+                ready, self._waiting = [future for _, future in self._waiting], []
+            # Those who came meanwhile are next.
+            self._flying = following = bool(self._waiting)
         error = self._explain(error)
         for future in ready:
             if error is None:
                 future.set_result(None)
             else:
                 future.set_exception(error)
-        if following is not None:
-            self._writer.submit(following, self._landed)
+        if following:
+            self._writer.submit(self._sealed, self._landed)
         return error
-
-    def _follow(self) -> tuple[Write | None, Exception | None]:
-        """What to write next for those who came meanwhile."""
-        if not self._waiting:
-            return None, None
-        try:
-            return self._seal(), None
-        except Exception as error:
-            return None, error
 
     def _explain(self, error: Exception | None) -> Exception | None:
         if not isinstance(error, StaleWriter):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from indelible.errors import IndelibleError, StaleWriter, StoreUnavailable
 from indelible.stores.base import Store, Write
@@ -24,10 +24,16 @@ PAUSES_S = (0.05, 0.5, 2.0)
 
 
 class _Waiting:
-    __slots__ = ("done", "error", "landed", "write")
+    __slots__ = ("done", "error", "landed", "make", "write")
 
-    def __init__(self, write: Write, landed: Callable[[Exception | None], object] | None) -> None:
+    def __init__(
+        self,
+        write: Write | None,
+        make: Callable[[], Write] | None = None,
+        landed: Callable[[Exception | None], object] | None = None,
+    ) -> None:
         self.write = write
+        self.make = make
         self.landed = landed
         self.done = False
         self.error: Exception | None = None
@@ -47,7 +53,7 @@ class Writer:
 
     def write(self, write: Write) -> None:
         """Return when the write is durable. Raises `StaleWriter` or `StoreUnavailable`."""
-        waiting = _Waiting(write, None)
+        waiting = _Waiting(write)
         self._queue.append(waiting)
         while not waiting.done:
             with self._committing:
@@ -56,9 +62,12 @@ class Writer:
         if waiting.error is not None:
             raise waiting.error
 
-    def submit(self, write: Write, landed: Callable[[Exception | None], object]) -> None:
-        """Have the write done in the background; `landed` is called from some thread with the error, or None."""
-        self._queue.append(_Waiting(write, landed))
+    def submit(self, make: Callable[[], Write], landed: Callable[[Exception | None], object]) -> None:
+        """Have what `make` returns written in the background.
+
+        Both are called from some thread: `make` when its turn has come, `landed` with the error, or None.
+        """
+        self._queue.append(_Waiting(None, make, landed))
         if self._thread is None:
             self._start()
         self._bell.put(True)
@@ -90,24 +99,33 @@ class Writer:
         group: list[_Waiting] = []
         while self._queue and len(group) < MAX_GROUP:
             group.append(self._queue.popleft())
-        if not group:
-            return group
+        answers: Iterator[IndelibleError | None] = iter(())
+        failed: Exception | None = None
         try:
-            answers = self._store.append([waiting.write for waiting in group])
+            writes = [write for waiting in group if (write := self._made(waiting)) is not None]
+            if writes:
+                answers = iter(self._store.append(writes))
         except (KeyboardInterrupt, SystemExit):
             # Others wait for this group: leave it to the next caller, who finds out what landed.
             self._queue.extendleft(reversed(group))
             raise
         except Exception as error:
-            for waiting in group:
-                waiting.error = self._resolve(waiting.write, error)
-        else:
-            for waiting, answer in zip(group, answers, strict=True):
-                stale = isinstance(answer, StaleWriter)
-                waiting.error = self._resolve(waiting.write, answer) if stale and answer else answer
+            failed = error
         for waiting in group:
+            if waiting.write is not None:
+                answer = failed or next(answers)
+                unsure = failed is not None or isinstance(answer, StaleWriter)
+                waiting.error = self._resolve(waiting.write, answer) if unsure and answer is not None else answer
             waiting.done = True
         return group
+
+    def _made(self, waiting: _Waiting) -> Write | None:
+        if waiting.write is None and waiting.make is not None:
+            try:
+                waiting.write = waiting.make()
+            except Exception as error:
+                waiting.error = error
+        return waiting.write
 
     def _announce(self, group: list[_Waiting]) -> None:
         for waiting in group:

@@ -302,13 +302,13 @@ class SimulatedWriter(Writer):
         super().__init__(process.store, process.clock.sleep)
         self._later: deque[Callable[[], None]] = deque()
 
-    def submit(self, write: Write, landed: Callable[[Any], object]) -> None:
+    def submit(self, make: Callable[[], Write], landed: Callable[[Any], object]) -> None:
         """See `Writer.submit`."""
 
         def commit() -> None:
             error: BaseException | None = None
             try:
-                self.write(write)
+                self.write(make())
             except (SimulatedDeath, Exception) as raised:
                 error = raised
             landed(error)

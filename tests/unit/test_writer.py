@@ -1,0 +1,191 @@
+"""Group commit, and what becomes of writes whose fate is unknown."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from indelible.core import events as ev
+from indelible.core.codec import pack
+from indelible.core.journal import Batch, Journal, seed
+from indelible.errors import IndelibleError, NotStorable, StaleWriter, StoreUnavailable
+from indelible.stores.base import Write
+from indelible.stores.memory import MemoryStore
+from indelible.stores.writer import Writer
+
+
+class Faulty(MemoryStore):
+    """A store that fails as it is told: before or after the write was applied."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0.0)
+        self.plan: list[str] = []
+        self.groups: list[int] = []
+        self.hold: threading.Event | None = None
+        self.held = threading.Event()
+
+    def append(self, writes: Sequence[Write]) -> list[IndelibleError | None]:
+        self.groups.append(len(writes))
+        if self.hold is not None:
+            self.held.set()
+            self.hold.wait()
+        step = self.plan.pop(0) if self.plan else "fine"
+        if step == "interrupt":
+            raise KeyboardInterrupt
+        if step == "before":
+            raise StoreUnavailable("down")
+        answers = super().append(writes)
+        if step == "after":
+            raise StoreUnavailable("reply lost")
+        return answers
+
+
+def writes(store: MemoryStore, run_id: str, count: int) -> list[Write]:
+    epoch = store.claim(run_id, f"owner of {run_id}", 30.0)
+    journal, made = Journal(seed(run_id)), []
+    for n in range(count):
+        journal.append(ev.ValueRecorded(float(n), 1, f"now:{n}", pack(n)))
+        made.append(Write(run_id, epoch, journal.seal().batch))
+        journal.landed()
+    return made
+
+
+@pytest.fixture()
+def store() -> Faulty:
+    return Faulty()
+
+
+def stored(store: MemoryStore, run_id: str) -> list[Batch]:
+    return list(store.read(run_id))
+
+
+def test_a_lone_caller_commits_in_its_own_thread(store: Faulty) -> None:
+    writer = Writer(store, pytest.fail)
+    for write in writes(store, "r", 3):
+        writer.write(write)
+    assert store.groups == [1, 1, 1]
+    assert [thread.name for thread in threading.enumerate() if "indelible" in thread.name] == []
+
+
+@pytest.mark.parametrize("step", ["before", "after"])
+def test_a_write_whose_reply_was_lost_is_read_back_before_it_is_tried_again(store: Faulty, step: str) -> None:
+    """B53, B55: applied-then-failed is found out, a real failure is retried, neither is stored twice."""
+    pauses: list[float] = []
+    writer = Writer(store, pauses.append)
+    store.plan = [step]
+    only = writes(store, "r", 1)
+    writer.write(only[0])
+    assert stored(store, "r") == [only[0].batch]
+    assert len(pauses) == (1 if step == "before" else 0)
+    assert len(store.groups) == (2 if step == "before" else 1)
+
+
+def test_a_store_that_stays_away_is_given_up_on_and_the_write_can_be_offered_again(store: Faulty) -> None:
+    """B49: bounded retry, then a typed error; what was to be written is still there."""
+    pauses: list[float] = []
+    writer = Writer(store, pauses.append)
+    only = writes(store, "r", 1)
+    store.plan = ["before"] * 4
+    with pytest.raises(StoreUnavailable):
+        writer.write(only[0])
+    assert stored(store, "r") == []
+    assert len(pauses) == 3
+    writer.write(only[0])
+    assert stored(store, "r") == [only[0].batch]
+
+
+def test_a_stale_writer_is_told_and_others_in_the_group_are_not_held_back(store: Faulty) -> None:
+    writer = Writer(store, pytest.fail)
+    mine, other = writes(store, "mine", 2), writes(store, "other", 1)
+    stale = mine[1]._replace(epoch=99)
+    writer.write(mine[0])
+    outcomes: dict[str, Exception | None] = {}
+    done = threading.Barrier(3)
+
+    def submit(name: str, write: Write) -> None:
+        def landed(error: Exception | None) -> None:
+            outcomes[name] = error
+            threading.Thread(target=done.wait).start()
+
+        writer.submit(lambda: write, landed)
+
+    submit("stale", stale)
+    submit("other", other[0])
+    done.wait(10)
+    writer.close()
+    assert isinstance(outcomes["stale"], StaleWriter)
+    assert outcomes["other"] is None
+    assert stored(store, "other") == [other[0].batch]
+    assert stored(store, "mine") == [mine[0].batch]
+
+
+def test_everything_that_waits_goes_into_one_transaction(store: Faulty) -> None:
+    count = 12
+    made = [writes(store, f"r{n}", 1)[0] for n in range(count)]
+    store.hold, writer = threading.Event(), Writer(store, pytest.fail)
+    first = threading.Thread(target=writer.write, args=(made[0],))
+    first.start()
+    store.held.wait(10)
+    landed = threading.Semaphore(0)
+    for write in made[1:]:
+        writer.submit(lambda write=write: write, lambda error: landed.release() if error is None else None)  # type: ignore[misc]
+    store.hold.set()
+    for _ in made[1:]:
+        assert landed.acquire(timeout=10)
+    first.join(10)
+    writer.close()
+    assert sum(store.groups) == count
+    assert len(store.groups) <= 3
+    assert all(len(stored(store, f"r{n}")) == 1 for n in range(count))
+
+
+def test_an_interrupted_leader_leaves_the_work_of_others_to_them(store: Faulty) -> None:
+    """B101: Ctrl-C in the thread that commits for all loses nobody's write."""
+    mine, other = writes(store, "mine", 1)[0], writes(store, "other", 1)[0]
+    writer = Writer(store, pytest.fail)
+    store.plan = ["interrupt"]
+    landed: list[Exception | None] = []
+    writer._queue.append(_waiting(other, landed.append))
+    with pytest.raises(KeyboardInterrupt):
+        writer.write(mine)
+    writer.write(mine)
+    assert stored(store, "other") == [other.batch]
+    assert stored(store, "mine") == [mine.batch]
+    assert landed == [None]
+
+
+def _waiting(write: Write, landed: Callable[[Exception | None], Any]) -> Any:
+    from indelible.stores.writer import _Waiting
+
+    return _Waiting(write, landed=landed)
+
+
+def test_closing_writes_what_waits(store: Faulty) -> None:
+    """B95: what was handed over before the end is there after it."""
+    writer = Writer(store, pytest.fail)
+    landed: list[Exception | None] = []
+    for write in writes(store, "r", 5):
+        writer.submit(lambda write=write: write, landed.append)  # type: ignore[misc]
+    writer.close()
+    assert landed == [None] * 5
+    assert len(stored(store, "r")) == 5
+
+
+def test_a_batch_that_cannot_be_made_is_told_to_its_own_run_alone(store: Faulty) -> None:
+    """A body above the limit is found when the writer seals it; the others in the group are written."""
+    writer = Writer(store, pytest.fail)
+    told: dict[str, Exception | None] = {}
+    refused = NotStorable("too large")
+
+    def fail() -> Write:
+        raise refused
+
+    good = writes(store, "good", 1)[0]
+    writer.submit(fail, lambda error: told.update(bad=error))
+    writer.submit(lambda: good, lambda error: told.update(good=error))
+    writer.close()
+    assert told == {"bad": refused, "good": None}
+    assert stored(store, "good") == [good.batch]
