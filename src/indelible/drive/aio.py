@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import deque
 from concurrent.futures import Future
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, ref
 
-from indelible.core.requests import Append, Call, Called, Drain, Enter, Flush, Sleep, Steps, StoreCall
+from indelible.core.requests import Append, Call, Called, Drain, Enter, Flush, Now, Sleep, Steps, StoreCall
 from indelible.drive.context import current
 from indelible.drive.port import Port
 
@@ -37,9 +40,11 @@ async def drive(port: Port, steps: Steps[T]) -> T:
         try:
             kind = type(request)
             if kind is Append:
-                answer = port.at_once(request)
+                answer = port.feed.append(request.event)  # type: ignore[union-attr]
                 if request.durable:
                     await settled(port.feed.flush_soon())  # type: ignore[union-attr]
+            elif kind is Now:
+                answer = port.clock.now()
             elif kind is Call:
                 answer = await _call(request)
             else:
@@ -70,24 +75,57 @@ async def _respond(port: Port, request: Any) -> Any:
 
 async def settled(pending: Future[T] | asyncio.Future[T]) -> T:
     """The result of `pending`, which is awaited to its end even if this task is cancelled."""
-    if isinstance(pending, Future):
-        if pending.done():
-            return pending.result()
-        pending = asyncio.wrap_future(pending)
     cancelled: asyncio.CancelledError | None = None
     while not pending.done():
         try:
-            await asyncio.shield(pending)
+            if isinstance(pending, Future):
+                await _arrival(pending)
+            else:
+                await asyncio.wait((pending,))
         except asyncio.CancelledError as error:
-            if pending.cancelled():
-                raise
             cancelled = error
-        except BaseException:
-            break
     if cancelled is not None:
         pending.exception()
         raise cancelled
     return pending.result()
+
+
+class _Waker:
+    """Wakes tasks of one event loop from other threads; those that come together with one call."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = ref(loop)
+        self._ready: deque[asyncio.Future[None]] = deque()
+        self._rung = False
+
+    def wake(self, waiter: asyncio.Future[None], _: object) -> None:
+        """From any thread. A ring too many is harmless; one too few cannot be: `_serve` resets before it looks."""
+        self._ready.append(waiter)
+        loop = self._loop()
+        if not self._rung and loop is not None and not loop.is_closed():
+            self._rung = True
+            loop.call_soon_threadsafe(self._serve)
+
+    def _serve(self) -> None:
+        self._rung = False
+        while self._ready:
+            waiter = self._ready.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+_wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waker] = WeakKeyDictionary()
+
+
+def _arrival(pending: Future[Any]) -> asyncio.Future[None]:
+    """Completes in this event loop once `pending` is done."""
+    loop = asyncio.get_running_loop()
+    waker = _wakers.get(loop)
+    if waker is None:
+        waker = _wakers[loop] = _Waker(loop)
+    waiter = loop.create_future()
+    pending.add_done_callback(partial(waker.wake, waiter))
+    return waiter
 
 
 async def _call(request: Call) -> Called:

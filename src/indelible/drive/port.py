@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from indelible.core.events import Event
-from indelible.core.requests import Append, Entropy, Now, Steps
+from indelible.core.requests import Entropy, Now, Steps
 from indelible.drive.clock import Clock
 
 
@@ -54,9 +54,6 @@ class Port:
     def at_once(self, request: Any) -> Any:
         """The answer to a request that needs no waiting."""
         kind = type(request)
-        if kind is Append:
-            assert self.feed is not None
-            return self.feed.append(request.event)
         if kind is Now:
             return self.clock.now()
         if kind is Entropy:
