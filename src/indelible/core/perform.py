@@ -26,7 +26,7 @@ from indelible.core.actions import (
     decide,
     keyed_id,
 )
-from indelible.core.codec import digest, from_plain, pack, to_plain, unpack
+from indelible.core.codec import Plain, digest, from_plain, pack, to_plain, unpack
 from indelible.core.cycle import Scope
 from indelible.core.failures import describe, rebuild, stops_the_run, text_of
 from indelible.core.record import COMPLETED, FAILED_CALL, INTENDED, SETTLED_NOT, CallRecord
@@ -42,28 +42,32 @@ NONE = pack(None)
 class Attempt:
     """One call being performed: everything that is fixed before the journal is asked."""
 
-    __slots__ = ("args", "business", "call", "entry", "kwargs", "packed", "scope", "spec")
+    __slots__ = ("args", "business", "call", "entry", "kwargs", "plain", "scope", "spec")
 
     def __init__(self, scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.scope, self.entry, self.spec = scope, scope.entry, spec
         self.args, self.kwargs = args, kwargs
         types = spec.types
-        plain = {
+        self.plain: dict[str, Plain] = {
             name: to_plain(value, types, f"{spec.name}({name})") for name, value in spec.arguments(args, kwargs).items()
         }
-        self.packed = pack(plain)
         self.business = ""
         if spec.key is not None:
             self.business = _business_key(spec, args, kwargs)
             self.call = keyed_id(spec.name, self.business)
         else:
-            hashed = digest(plain)
+            hashed = digest(self.plain)
             self.call = call_id(scope.call or str(self.entry.live.record.cycle), spec.name, hashed,
                                 scope.nth((spec.name, hashed)))  # fmt: skip
 
     @property
     def deed(self) -> bool:
         return self.spec.effect is not Effect.REPEATABLE
+
+    @property
+    def packed(self) -> bytes:
+        """The arguments as they are kept; a repeatable action's are not, so they are packed when asked for."""
+        return pack(self.plain)
 
 
 def perform(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:

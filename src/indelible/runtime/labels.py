@@ -7,6 +7,7 @@ Invariant: a label tells of the record exactly as of the batch it was written wi
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -53,6 +54,7 @@ def about_of(label: Label | None) -> About:
         return About()
 
 
+@lru_cache(maxsize=1024)
 def _text(packed: bytes) -> str:
     stored: Any = unpack(packed) if packed else ""
     text = stored if isinstance(stored, str) else str(stored)
