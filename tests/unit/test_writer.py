@@ -53,7 +53,7 @@ def writes(store: MemoryStore, run_id: str, count: int) -> list[Write]:
     return made
 
 
-@pytest.fixture()
+@pytest.fixture
 def store() -> Faulty:
     return Faulty()
 
