@@ -63,7 +63,7 @@ def stored(store: MemoryStore, run_id: str) -> list[Batch]:
 
 
 def test_a_lone_caller_commits_in_its_own_thread(store: Faulty) -> None:
-    writer = Writer(store, pytest.fail)
+    writer = Writer(store, no_pause)
     for write in writes(store, "r", 3):
         writer.write(write)
     assert store.groups == [1, 1, 1]
@@ -98,7 +98,7 @@ def test_a_store_that_stays_away_is_given_up_on_and_the_write_can_be_offered_aga
 
 
 def test_a_stale_writer_is_told_and_others_in_the_group_are_not_held_back(store: Faulty) -> None:
-    writer = Writer(store, pytest.fail)
+    writer = Writer(store, no_pause)
     mine, other = writes(store, "mine", 2), writes(store, "other", 1)
     stale = mine[1]._replace(epoch=99)
     writer.write(mine[0])
@@ -125,7 +125,7 @@ def test_a_stale_writer_is_told_and_others_in_the_group_are_not_held_back(store:
 def test_everything_that_waits_goes_into_one_transaction(store: Faulty) -> None:
     count = 12
     made = [writes(store, f"r{n}", 1)[0] for n in range(count)]
-    store.hold, writer = threading.Event(), Writer(store, pytest.fail)
+    store.hold, writer = threading.Event(), Writer(store, no_pause)
     first = threading.Thread(target=writer.write, args=(made[0],))
     first.start()
     store.held.wait(10)
@@ -145,7 +145,7 @@ def test_everything_that_waits_goes_into_one_transaction(store: Faulty) -> None:
 def test_an_interrupted_leader_leaves_the_work_of_others_to_them(store: Faulty) -> None:
     """B101: Ctrl-C in the thread that commits for all loses nobody's write."""
     mine, other = writes(store, "mine", 1)[0], writes(store, "other", 1)[0]
-    writer = Writer(store, pytest.fail)
+    writer = Writer(store, no_pause)
     store.plan = ["interrupt"]
     landed: list[Exception | None] = []
     writer._queue.append(_waiting(other, landed.append))
@@ -165,7 +165,7 @@ def _waiting(write: Write, landed: Callable[[Exception | None], Any]) -> Any:
 
 def test_closing_writes_what_waits(store: Faulty) -> None:
     """B95: what was handed over before the end is there after it."""
-    writer = Writer(store, pytest.fail)
+    writer = Writer(store, no_pause)
     landed: list[Exception | None] = []
     for write in writes(store, "r", 5):
         writer.submit(lambda write=write: write, landed.append)  # type: ignore[misc]
@@ -176,7 +176,7 @@ def test_closing_writes_what_waits(store: Faulty) -> None:
 
 def test_a_batch_that_cannot_be_made_is_told_to_its_own_run_alone(store: Faulty) -> None:
     """A body above the limit is found when the writer seals it; the others in the group are written."""
-    writer = Writer(store, pytest.fail)
+    writer = Writer(store, no_pause)
     told: dict[str, Exception | None] = {}
     refused = NotStorable("too large")
 
