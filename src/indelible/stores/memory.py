@@ -156,7 +156,7 @@ class MemoryStore:
         """See `Store.delete`."""
         with self._lock:
             self._check_open()
-            if inbox_of(run_id) not in self._journals:
+            if run_id in self._journals or inbox_of(run_id) not in self._journals:
                 self._known(run_id)
             for name in (run_id, inbox_of(run_id)):
                 tombstone = self._journals[name] = _Journal(self.clock())

@@ -190,7 +190,8 @@ class SqliteStore:
         """See `Store.delete`. Durable."""
         inbox = inbox_of(run_id)
         with self._pool.writing() as con:
-            if refusals.is_inbox(run_id) or con.execute(_EXTENT, (inbox,)).fetchone() is None:
+            orphan = con.execute(_NUMBER, (run_id,)).get is None and con.execute(_NUMBER, (inbox,)).get is not None
+            if not orphan:  # an inbox that was written to before there was a run may go as well
                 self._known(con, run_id)
             for name in (run_id, inbox):
                 con.execute(_DROP_BATCHES, (name,))

@@ -36,16 +36,21 @@ def busy(path: str, waited_s: float) -> StoreUnavailable:
     )
 
 
+def not_a_database(path: str) -> JournalDamaged:
+    """The file is something else, or its beginning is lost."""
+    return JournalDamaged(
+        f"{path} is not a SQLite database, or its first page is damaged; it was left as it is",
+        hint=f"file {shlex.quote(path)}    (or give another path for the store)",
+        store=path,
+    )
+
+
 def translate(error: apsw.Error, path: str, busy_s: float) -> IndelibleError:
     """Our error for one of SQLite's, to be raised from it."""
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return busy(path, busy_s)
     if isinstance(error, apsw.NotADBError):
-        return JournalDamaged(
-            f"{path} is not a SQLite database, or its first page is damaged; it was left as it is",
-            hint=f"file {shlex.quote(path)}    (or give another path for the store)",
-            store=path,
-        )
+        return not_a_database(path)
     if isinstance(error, (apsw.CorruptError, apsw.FormatError)):
         return JournalDamaged(
             f"{path}: SQLite found a damaged page; nothing was changed",

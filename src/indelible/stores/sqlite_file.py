@@ -145,7 +145,7 @@ class SqliteFile:
         name = f"file:{_quoted(self.path)}?{parameters}"
         con = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         try:
-            con.set_busy_timeout(int(self.busy_s * 1000))
+            con.set_busy_handler(_Patience(self.busy_s))
             con.pragma("schema_version")  # the first read, which needs the log
         except BaseException:
             con.close()
@@ -172,7 +172,7 @@ class SqliteFile:
             try:
                 # Until we know that the file is ours, closing it must not tidy it up.
                 con.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-                con.set_busy_timeout(int(self.busy_s * 1000))
+                con.set_busy_handler(_Patience(self.busy_s))
                 migrations.inspect(con, self.path)
                 con.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
                 _close_to_others(self.path)
@@ -202,7 +202,7 @@ class SqliteFile:
                 time.sleep(_WAIT_FOR_WAL_S)
 
     def _configure(self, con: apsw.Connection) -> None:
-        con.set_busy_timeout(int(self.busy_s * 1000))
+        con.set_busy_handler(_Patience(self.busy_s))
         # EXTRA also syncs the directory after a rollback journal is gone, which WAL has no need of.
         full = "full" if self.wal else "extra"
         con.pragma("synchronous", full if self.durability == "full" else "normal")
@@ -210,6 +210,28 @@ class SqliteFile:
         con.pragma("checkpoint_fullfsync", 1)
         con.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
         con.pragma("cache_size", -CACHE_KIB)
+
+
+class _Patience:
+    """How a connection waits for another's lock: often and briefly.
+
+    SQLite's own way, ever longer pauses up to 100 ms, starves whoever waits beside a process
+    that commits without a pause.
+    """
+
+    def __init__(self, busy_s: float) -> None:
+        self._busy_s = busy_s
+        self._until = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self._until = now + self._busy_s
+        if now >= self._until:
+            return False
+        # Uneven, and not alike in two processes, so that they do not meet again and again.
+        time.sleep(min(tries + 1, 8) * 0.0005 * (1 + (os.getpid() * 7 + tries * 5) % 11 / 11))
+        return True
 
 
 def check_sqlite(version: str, allow_old: str) -> None:
@@ -227,7 +249,10 @@ def check_sqlite(version: str, allow_old: str) -> None:
 def _check_place(path: str, readonly: bool) -> None:
     folder = os.path.dirname(path)
     try:
-        mode = os.stat(path).st_mode
+        found = os.stat(path)
+        mode = found.st_mode
+        if stat.S_ISREG(mode) and found.st_size == 1:
+            raise sqlite_faults.not_a_database(path)  # SQLite would take a file of one byte for an empty one
     except (FileNotFoundError, NotADirectoryError):
         mode = 0
     except (OSError, ValueError) as error:

@@ -45,6 +45,9 @@ class SqlitePool:
         _pools.add(self)
 
     def _reset(self) -> None:
+        # Whoever wants to use a connection passes the door first, so that a fork, which closes
+        # it, need not win a race against threads that never pause.
+        self._door = threading.Lock()
         self._turn = threading.Lock()
         self._gate = threading.Condition()
         self._writer: apsw.Connection | None = None
@@ -59,6 +62,8 @@ class SqlitePool:
         """
         if self.file.readonly:
             raise refusals.read_only(self.file.path)
+        with self._door:
+            pass
         with self._turn:
             con = self._the_writer()
             try:
@@ -121,7 +126,7 @@ class SqlitePool:
             self._check_in(con)
 
     def _check_out(self) -> apsw.Connection:
-        with self._gate:
+        with self._door, self._gate:
             self.check_open()
             self._reading += 1
             if self._idle:
@@ -179,21 +184,23 @@ class SqlitePool:
         return quiet
 
     def before_fork(self) -> bool:
-        """Close everything and keep both locks; False if that was not possible."""
+        """Close everything and keep all locks; False if that was not possible in time."""
         until = time.monotonic() + self.file.busy_s + 1
-        if not self._turn.acquire(timeout=self.file.busy_s + 1):
+        if not self._door.acquire(timeout=self.file.busy_s + 1):
             return False
-        quiet = self._release(max(0.0, until - time.monotonic()))
-        self._gate.acquire()
-        if quiet and self._reading == 0:
-            return True
-        self.after_fork_in_parent()
+        if self._turn.acquire(timeout=max(0.0, until - time.monotonic())):
+            if self._release(max(0.0, until - time.monotonic())):
+                self._gate.acquire()
+                return True
+            self._turn.release()
+        self._door.release()
         return False
 
     def after_fork_in_parent(self) -> None:
         """Let go of the locks that `before_fork` took."""
         self._gate.release()
         self._turn.release()
+        self._door.release()
 
     def after_fork_in_child(self, clean: bool) -> None:
         """Start afresh. If the parent was in the middle of a call, refuse to work here."""

@@ -35,10 +35,15 @@ def inspect(con: apsw.Connection, path: str, version: int = VERSION) -> int:
 
     Raises `Misuse` if another application owns the file, `FormatTooNew` if a newer release does.
     """
-    found, application = int(con.pragma("user_version")), int(con.pragma("application_id"))
+    # In one transaction, or another process could make the tables between one look and the next.
+    con.execute("SAVEPOINT inspect")
+    try:
+        tables = int(con.execute("SELECT count(*) FROM sqlite_schema").get)
+        found, application = int(con.pragma("user_version")), int(con.pragma("application_id"))
+    finally:
+        con.execute("RELEASE inspect")
     if application != APPLICATION_ID:
-        tables = con.execute("SELECT count(*) FROM sqlite_schema").get
-        if application == 0 and found == 0 and tables == 0:
+        if application == found == tables == 0:
             return 0
         raise Misuse(
             f"{path} is a SQLite database of another application; it was left as it is",
