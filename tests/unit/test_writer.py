@@ -53,6 +53,10 @@ def writes(store: MemoryStore, run_id: str, count: int) -> list[Write]:
     return made
 
 
+def no_pause(seconds: float) -> None:
+    raise AssertionError(f"the writer waited {seconds} s")
+
+
 @pytest.fixture
 def store() -> Faulty:
     return Faulty()
