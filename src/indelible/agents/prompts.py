@@ -147,8 +147,8 @@ def plan(ask: Ask, corpus: Corpus, objective: str, limit: int = 3) -> list[str]:
 
 
 def _pages(corpus: Corpus, objective: str, limit: int = 3) -> list[str]:
-    names = (_page(passage.source) for passage in corpus.search(objective, 8))
-    return [_shorten(name, 40) for name in dict.fromkeys(names)][:limit]
+    names = (_page(passage.source) for passage in corpus.search(objective, 20))
+    return [name for name in dict.fromkeys(names) if len(name) <= 60][:limit]
 
 
 def _page(source: str) -> str:
@@ -166,9 +166,13 @@ def follow_up(
     quoted = [quote.text for quote in quotes]
     asked = _object_in(reply).get("question")
     tasks = keep_new([asked], known, corpus=corpus, about=about, quoted=quoted, limit=limit)
-    named = [f"What is {name}?" for text in quoted for name in _names(text)]
-    named += [f"What is {_page(quote.source)}?" for quote in quotes if quote.source.startswith("pydoc:")]
-    return tasks or keep_new(named, known, corpus=corpus, quoted=quoted, limit=min(limit, 1))
+    if any(terms(task) & terms(objective) for task in tasks):
+        return tasks
+    # A small model drifts away from the objective; what the corpus has on it leads back.
+    named = [f"What is {page}?" for page in _pages(corpus, objective, 12)]
+    named += [f"What is {name}?" for text in quoted for name in _names(text)]
+    room = min(limit - len(tasks), 1)
+    return tasks + keep_new(named, (*known, *tasks), corpus=corpus, quoted=quoted, limit=room)
 
 
 def _names(text: str) -> list[str]:
