@@ -150,7 +150,7 @@ def test_the_prefix_starts_anew_where_it_is_told_to() -> None:
     chain = seed("r")
     for batch, each in zip(batches[:2], opened(batches)[:2], strict=True):
         assert isinstance(each, Opened)
-        chain = link(chain, batch.data[1], batch.after_seq, batch.last_seq, ev.encode(each.events))
+        chain = link(chain, batch.data[1], batch.after_seq, batch.last_seq, batch.data[18:])
     fresh = Reader("r", chain, batches[1].last_seq)
     assert fresh.open(batches[2]).events == [note(2)]
     with pytest.raises(JournalDamaged, match="needs what stands before it"):
@@ -196,3 +196,34 @@ def test_batches_of_any_size_beside_the_prefix_and_the_window_come_back(size: in
     assert [event.value for event in again if isinstance(event, ev.ValueRecorded)] == [
         letters.randbytes(size // 2) + b"again " * (size // 12) for _ in range(4)
     ]
+
+
+def test_a_large_batch_in_between_leaves_the_stream_as_it_was() -> None:
+    journal, batches = Journal(seed("r")), []
+    for n, size in enumerate((10, 200_000, 10, 200_000, 10)):
+        journal.append(ev.ValueRecorded(float(n), 1, "slot", b"x" * size))
+        batches.append(journal.seal().batch)
+        journal.landed()
+    got = [each.events[0] for each in opened(batches) if isinstance(each, Opened)]
+    assert [len(event.value) for event in got if isinstance(event, ev.ValueRecorded)] == [10, 200_000, 10, 200_000, 10]
+
+
+def test_an_interrupted_seal_is_made_again_and_loses_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B101: Ctrl-C while a batch is compressed; the stream it was in is not gone on with."""
+    batches = []
+    journal = Journal(seed("r"))
+    journal.append(note(0))
+    batches.append(journal.seal().batch)
+    journal.landed()
+    journal.append(note(1))
+
+    def interrupt(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal_module, "link", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            journal.seal()
+    journal.append(note(2))
+    batches.append(journal.seal().batch)
+    assert [each.events for each in opened(batches) if isinstance(each, Opened)] == [[note(0)], [note(1), note(2)]]

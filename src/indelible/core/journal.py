@@ -1,15 +1,16 @@
 """The journal of one run in memory: events waiting to be sealed into chained batches.
 
-Owns: the batch format, the digest chain, and the compression prefix.
+Owns: the batch format, the digest chain, and the compressed stream.
 Must never: do I/O, or change a batch once it is sealed; a batch that may already be in
 the store is offered again byte for byte.
 Invariant: `durable_seq <= sealed_seq <= seq`, and each batch's digest covers the chain
-before it, its seqs and its whole body.
+before it, its seqs and its whole payload.
 
 A batch is `format | codec | digest(16) | payload`. The payload is the body (MessagePack
-events) compressed by zstd with up to 8 KB of the preceding bodies as raw-content
-dictionary. The prefix starts anew at each snapshot and each opening of the run, so that
-nothing before a snapshot is needed to read what follows it.
+events) as the next block of one zstd stream, so that each batch is compressed with what
+stands up to 64 KB before it, at the price of no dictionary. A stream begins anew at each
+snapshot and each opening of the run, so that nothing before a snapshot is needed to read
+what follows it. A large body is a frame by itself and leaves the stream as it is.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from indelible.core import events as ev
 from indelible.errors import FormatTooNew, JournalDamaged, NotStorable
 
 FORMAT = 1
-PREFIX_BYTES = 8 * 1024
-"""Twice as much stores 1 % (with embeddings) to 5 % (text alone) less, and takes a third more time."""
 MAX_BODY_BYTES = 512 * 1024 * 1024
 """A batch above this is refused before it is sealed: no store takes it."""
 
-_RAW, _ZSTD, _PREFIXED, _CUT = 0, 1, 2, 4
+_RAW, _BEGINS, _GOES_ON, _ALONE, _CUT = 0, 1, 2, 3, 4
 _HEAD = 18
 _LEVEL = 1
-# Level 1 chooses by size, and for a prefix and a body of 10 to 20 KB in all it chooses tables that take twice the time.
-_PREFIXED_PARAMS = zstandard.ZstdCompressionParameters(
-    window_log=17, hash_log=13, chain_log=12, min_match=5, strategy=zstandard.STRATEGY_FAST, write_content_size=True
+_WINDOW_LOG = 16
+_STREAMED_BYTES = 1 << (_WINDOW_LOG - 1)
+"""A larger body goes alone: a result and the change that stores it would be too far apart for the stream's window."""
+# What level 1 does, with tables that are small enough for many open runs.
+_STREAM = zstandard.ZstdCompressionParameters(
+    window_log=_WINDOW_LOG, hash_log=14, chain_log=12, min_match=5, strategy=zstandard.STRATEGY_FAST
 )
-_WINDOW_BYTES = 1 << 17
 # Compressors and decompressors are never shared: two threads in one of them crash the process.
 
 
@@ -70,25 +71,25 @@ def seed(run_id: str) -> bytes:
     return blake2b(run_id.encode(), digest_size=16, person=b"indelible-run").digest()
 
 
-def link(chain: bytes, codec: int, after_seq: int, last_seq: int, body: bytes) -> bytes:
-    """The chain after a batch."""
+def link(chain: bytes, codec: int, after_seq: int, last_seq: int, payload: bytes) -> bytes:
+    """The chain after a batch. Over the payload, so that nothing is decompressed that does not verify."""
     hasher = blake2b(chain, digest_size=16)
     hasher.update(codec.to_bytes(1, "big") + after_seq.to_bytes(8, "big") + last_seq.to_bytes(8, "big"))
-    hasher.update(body)
+    hasher.update(payload)
     return hasher.digest()
 
 
 class Journal:
     """Events of one run on their way to the store. Not thread-safe; the feed guards it."""
 
-    __slots__ = ("_chain", "_cut", "_pending", "_tail", "durable_seq", "in_flight", "raw_bytes", "sealed_seq",
+    __slots__ = ("_chain", "_cut", "_pending", "_stream", "durable_seq", "in_flight", "raw_bytes", "sealed_seq",
                  "seq", "stored_bytes")  # fmt: skip
 
     def __init__(self, chain: bytes, seq: int = 0, *, cut_to: int = 0) -> None:
         """Go on after `seq` with `chain`. If `cut_to` is above `seq`, the store holds a torn
         last batch up to `cut_to`, which the next batch declares void."""
         self._chain = chain
-        self._tail = b""
+        self._stream: zstandard.ZstdCompressionObj | None = None
         self._pending: list[ev.Event] = []
         self._cut = cut_to > seq
         self.seq = self.sealed_seq = self.durable_seq = max(seq, cut_to)
@@ -111,25 +112,24 @@ class Journal:
         """Everything waiting as one batch. A batch that did not land is offered again first."""
         if self.in_flight is not None:
             return self.in_flight
-        pending, self._pending = self._pending, []
-        after, last = self.sealed_seq, self.sealed_seq + len(pending)
-        body = ev.encode(pending)
+        after, last = self.sealed_seq, self.sealed_seq + len(self._pending)
+        body = ev.encode(self._pending)
         if len(body) > MAX_BODY_BYTES:
-            self._pending = pending
             raise NotStorable(
                 f"{len(body):,} bytes in one batch; the limit is {MAX_BODY_BYTES:,}",
                 hint="store large values outside and keep their address",
             )
-        codec, payload = self._compress(body)
+        # Until the end the journal has no stream: what was interrupted in the middle is not gone on with.
+        stream, self._stream = self._stream, None
+        codec, payload, stream = _compress(body, stream)
         if self._cut:
             codec |= _CUT
-            self._cut = False
-        self._chain = link(self._chain, codec, after, last, body)
-        self._tail = body[-PREFIX_BYTES:] if len(body) >= PREFIX_BYTES else (self._tail + body)[-PREFIX_BYTES:]
-        data = bytes((FORMAT, codec)) + self._chain + payload
-        self.sealed_seq = last
-        self.in_flight = Sealed(Batch(after, last, data), len(body))
-        return self.in_flight
+        chain = link(self._chain, codec, after, last, payload)
+        sealed = Sealed(Batch(after, last, bytes((FORMAT, codec)) + chain + payload), len(body))
+        # Statements that call nothing: Ctrl-C finds all of it done, or nothing.
+        self._chain, self._stream, self._pending, self._cut = chain, stream, [], False
+        self.sealed_seq, self.in_flight = last, sealed
+        return sealed
 
     def landed(self) -> None:
         """The batch in flight is in the store for good."""
@@ -141,17 +141,18 @@ class Journal:
 
     def restart_prefix(self) -> None:
         """Make the next batch readable without anything before it."""
-        self._tail = b""
+        self._stream = None
 
-    def _compress(self, body: bytes) -> tuple[int, bytes]:
-        if not self._tail:
-            return _ZSTD, zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(body)
-        prefix = zstandard.ZstdCompressionDict(self._tail, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-        if len(body) > _WINDOW_BYTES:
-            compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=prefix, write_content_size=True)
-        else:
-            compressor = zstandard.ZstdCompressor(dict_data=prefix, compression_params=_PREFIXED_PARAMS)
-        return _PREFIXED, compressor.compress(body)
+
+def _compress(
+    body: bytes, stream: zstandard.ZstdCompressionObj | None
+) -> tuple[int, bytes, zstandard.ZstdCompressionObj | None]:
+    if len(body) > _STREAMED_BYTES:
+        return _ALONE, zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(body), stream
+    codec = _GOES_ON
+    if stream is None:
+        stream, codec = zstandard.ZstdCompressor(compression_params=_STREAM).compressobj(), _BEGINS
+    return codec, stream.compress(body) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream
 
 
 class Reader:
@@ -161,56 +162,57 @@ class Reader:
         self.run_id = run_id
         self.chain = seed(run_id) if chain is None else chain
         self.seq = seq
-        self._tail = b""
-        self._fresh = True
+        self._stream: zstandard.ZstdDecompressionObj | None = None
 
     def open(self, batch: tuple[int, int, bytes]) -> Opened:
         """The events of the next batch. Raises `JournalDamaged` or `FormatTooNew`."""
+        # After damage the stream is not gone on with: the next batch that can be read begins one.
+        stream, self._stream = self._stream, None
         after, last, data = batch
         where = f"run {self.run_id!a}: the batch of events {after + 1} to {last}"
-        cut = False
-        if len(data) >= _HEAD and data[0] == FORMAT:
-            cut = bool(data[1] & _CUT)
-        if after != self.seq and not (cut and after > self.seq):
+        codec = _codec_of(data, where)
+        if after != self.seq and not (codec & _CUT and after > self.seq):
             raise JournalDamaged(f"{where} does not follow event {self.seq}", hint="indelible verify RUN")
-        body = self._body(data, where)
-        chain = link(self.chain, data[1], after, last, body)
+        payload, kind = data[_HEAD:], codec & ~_CUT
+        if kind == _BEGINS:
+            stream = zstandard.ZstdDecompressor().decompressobj()
+        elif kind == _GOES_ON and stream is None:
+            raise JournalDamaged(f"{where} needs what stands before it", hint="indelible verify RUN")
+        chain = link(self.chain, codec, after, last, payload)
         if chain != data[2:_HEAD]:
             raise JournalDamaged(f"{where} does not verify: its digest differs", hint="indelible verify RUN")
+        body = _body(payload, None if kind in (_RAW, _ALONE) else stream, kind, where)
         found = ev.decode(body, where)
         if len(found) != last - after:
             raise JournalDamaged(f"{where} holds {len(found)} events", hint="indelible verify RUN")
-        self.chain, self.seq, self._fresh = chain, last, False
-        self._tail = body[-PREFIX_BYTES:] if len(body) >= PREFIX_BYTES else (self._tail + body)[-PREFIX_BYTES:]
-        return Opened(after, found, len(body), len(data), cut)
+        self.chain, self.seq, self._stream = chain, last, stream
+        return Opened(after, found, len(body), len(data), bool(codec & _CUT))
 
-    def _body(self, data: bytes, where: str) -> bytes:
-        if len(data) < _HEAD:
-            raise JournalDamaged(f"{where} is {len(data)} bytes long", hint="indelible verify RUN")
-        if data[0] > FORMAT:
-            raise FormatTooNew(
-                f"{where} has format {data[0]}; this release reads up to {FORMAT}", hint="pip install -U indelible"
-            )
-        codec, payload = data[1] & ~_CUT, data[_HEAD:]
-        if data[0] != FORMAT or codec not in (_RAW, _ZSTD, _PREFIXED):
-            raise JournalDamaged(f"{where} has no known format", hint="indelible verify RUN")
-        if codec == _RAW:
-            return payload
-        if codec == _ZSTD:
-            self._tail = b""
-            decompressor = zstandard.ZstdDecompressor()
-        elif self._fresh:
-            raise JournalDamaged(f"{where} needs what stands before it", hint="indelible verify RUN")
-        else:
-            prefix = zstandard.ZstdCompressionDict(self._tail, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-            decompressor = zstandard.ZstdDecompressor(dict_data=prefix)
-        try:
-            size = zstandard.frame_content_size(payload)
-            if size < 0 or size > MAX_BODY_BYTES:
-                raise JournalDamaged(f"{where} claims an impossible size", hint="indelible verify RUN")
-            return decompressor.decompress(payload)
-        except zstandard.ZstdError as error:
-            raise JournalDamaged(f"{where} does not decompress", hint="indelible verify RUN") from error
+
+def _codec_of(data: bytes, where: str) -> int:
+    if len(data) < _HEAD:
+        raise JournalDamaged(f"{where} is {len(data)} bytes long", hint="indelible verify RUN")
+    if data[0] > FORMAT:
+        raise FormatTooNew(
+            f"{where} has format {data[0]}; this release reads up to {FORMAT}", hint="pip install -U indelible"
+        )
+    if data[0] != FORMAT or data[1] & ~_CUT not in (_RAW, _BEGINS, _GOES_ON, _ALONE):
+        raise JournalDamaged(f"{where} has no known format", hint="indelible verify RUN")
+    return data[1]
+
+
+def _body(payload: bytes, stream: zstandard.ZstdDecompressionObj | None, kind: int, where: str) -> bytes:
+    if kind == _RAW:
+        return payload
+    try:
+        if stream is not None:
+            return stream.decompress(payload)
+        size = zstandard.frame_content_size(payload)
+        if size < 0 or size > MAX_BODY_BYTES:
+            raise JournalDamaged(f"{where} claims an impossible size", hint="indelible verify RUN")
+        return zstandard.ZstdDecompressor().decompress(payload)
+    except zstandard.ZstdError as error:
+        raise JournalDamaged(f"{where} does not decompress", hint="indelible verify RUN") from error
 
 
 class Torn(NamedTuple):
