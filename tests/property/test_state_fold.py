@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from indelible.core.changes import Change, apply, retry_changes
 from indelible.core.codec import GENERIC, pack, unpack
@@ -92,9 +91,10 @@ def exact(value: Any) -> Any:
     return [type(value).__name__, repr(value)]
 
 
-class Cycles(RuleBasedStateMachine):
+class Cycles:
+    """A run beside its model."""
+
     def __init__(self) -> None:
-        super().__init__()
         self.ws = Workspace(SHAPE, SHAPE.initial_doc())
         assert isinstance(self.ws.state, Memory)
         self.state = self.ws.state
@@ -119,7 +119,6 @@ class Cycles(RuleBasedStateMachine):
         self.saved = copy.deepcopy(self.model)
         self.taken = []
 
-    @rule(forward=moves)
     def commit(self, forward: float) -> None:
         changes = self.ws.changes()
         self.ws.check_storable()
@@ -128,7 +127,6 @@ class Cycles(RuleBasedStateMachine):
         self.ws.commit(changes)
         self.reopen(forward)
 
-    @rule(fails=st.booleans(), not_before=times, forward=moves)
     def roll_back(self, fails: bool, not_before: float | None, forward: float) -> None:
         taken = self.ws.taken()
         self.ws.discard()
@@ -156,111 +154,6 @@ class Cycles(RuleBasedStateMachine):
     def record(self, changes: list[Change]) -> None:
         self.history.append(pack(changes))  # type: ignore[arg-type]
 
-    @rule(value=values, priority=priorities, not_before=times)
-    def queue_append(self, value: Any, priority: int, not_before: float | None) -> None:
-        self.state.tasks.append(value, priority=priority, not_before=not_before)
-        self.model.items.append(Item(self.model.added, copy.deepcopy(value), priority, not_before))
-        self.model.added += 1
-
-    @rule()
-    def queue_take(self) -> None:
-        waiting = self.model.served(self.now)
-        due = [item for item in waiting if item.not_before is None or item.not_before <= self.now]
-        if not waiting:
-            with pytest.raises(IndexError):
-                self.state.tasks.take()
-        elif not due:
-            with pytest.raises(NotDue) as parked:
-                self.state.tasks.take()
-            assert parked.value.at == waiting[0].not_before
-        else:
-            assert exact(self.state.tasks.take()) == exact(due[0].value)
-            assert self.state.tasks.attempts == due[0].attempts + 1
-            self.model.items.remove(due[0])
-            self.model.done += 1
-            self.taken.append(due[0].id)
-
-    @rule(value=values)
-    def queue_remove(self, value: Any) -> None:
-        found = [item for item in self.model.served(self.now) if item.value == value]
-        assert self.state.tasks.remove(value) is bool(found)
-        if found:
-            self.model.items.remove(found[0])
-            self.model.removed += 1
-
-    @rule(turn=st.integers(1, 3))
-    def queue_reprioritise(self, turn: int) -> None:
-        self.state.tasks.reprioritise(lambda value: len(repr(value)) % turn)
-        for item in self.model.items:
-            item.priority = len(repr(item.value)) % turn
-
-    @rule()
-    def queue_retry_failed(self) -> None:
-        assert self.state.tasks.retry_failed() == len(self.model.failed)
-        for item in self.model.failed:
-            self.model.items.append(Item(item.id, item.value, item.priority, None))
-        self.model.failed = []
-
-    @rule(items=st.lists(notes, max_size=3))
-    def log_extend(self, items: list[Any]) -> None:
-        self.state.notes.extend(items)
-        self.model.notes.extend(copy.deepcopy(items))
-
-    @precondition(lambda self: self.model.notes)
-    @rule(index=st.integers(), item=notes)
-    def log_replace(self, index: int, item: Any) -> None:
-        index %= len(self.model.notes)
-        self.state.notes[index] = item
-        self.model.notes[index] = copy.deepcopy(item)
-
-    @precondition(lambda self: self.model.notes)
-    @rule(index=st.integers(), tag=atoms)
-    def log_mutate(self, index: int, tag: Any) -> None:
-        index %= len(self.model.notes)
-        lent, held = self.state.notes[index], self.model.notes[index]
-        if isinstance(lent, Note):
-            lent.tags.append(tag)
-            held.tags.append(tag)
-
-    @rule(keep=st.integers(0, 3), summary=notes)
-    def log_compact(self, keep: int, summary: Any) -> None:
-        self.state.notes.compact(keep, summary)
-        self.model.notes = self.model.notes[max(0, len(self.model.notes) - keep) :]
-        self.model.summary = copy.deepcopy(summary)
-
-    @rule(key=keys, value=values)
-    def map_put(self, key: Any, value: Any) -> None:
-        self.state.prefs[key] = value
-        self.model.prefs[key] = copy.deepcopy(value)
-
-    @rule(key=keys)
-    def map_pop(self, key: Any) -> None:
-        assert exact(self.state.prefs.pop(key, "absent")) == exact(self.model.prefs.pop(key, "absent"))
-
-    @rule(key=keys, value=atoms)
-    def map_mutate(self, key: Any, value: Any) -> None:
-        lent, held = self.state.prefs.get(key), self.model.prefs.get(key)
-        if isinstance(lent, list):
-            assert isinstance(held, list)
-            lent.append(value)
-            held.append(value)
-
-    @rule()
-    def map_clear(self) -> None:
-        self.state.prefs.clear()
-        self.model.prefs.clear()
-
-    @rule(key=texts, value=values)
-    def plain_mutate(self, key: str, value: Any) -> None:
-        self.state.bag[key] = value
-        self.model.bag[key] = copy.deepcopy(value)
-
-    @rule(value=st.sampled_from([0, 1, True, 1.0, -0.0]))
-    def plain_set(self, value: int | float | bool) -> None:
-        self.state.count = value
-        self.model.count = value
-
-    @invariant()
     def the_view_is_the_model(self) -> None:
         self.agrees(self.state, self.now)
         queue = self.state.tasks
@@ -312,6 +205,170 @@ class Cycles(RuleBasedStateMachine):
         assert msgspec.msgpack.encode(again) == msgspec.msgpack.encode(self.ws.doc)
         assert unknown == {}
 
+    def queue_append(self, added: list[tuple[Any, int, float | None]]) -> None:
+        for value, priority, not_before in added:
+            self.state.tasks.append(value, priority=priority, not_before=not_before)
+            self.model.items.append(Item(self.model.added, copy.deepcopy(value), priority, not_before))
+            self.model.added += 1
 
-Cycles.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None, database=None)
-TestCycles = Cycles.TestCase
+    def queue_extend(self, more: list[Any], priority: int) -> None:
+        self.state.tasks.extend(more, priority=priority)
+        for value in more:
+            self.model.items.append(Item(self.model.added, copy.deepcopy(value), priority, None))
+            self.model.added += 1
+
+    def queue_take(self, times: int) -> None:
+        for _ in range(times):
+            self.take_one()
+
+    def take_one(self) -> None:
+        waiting = self.model.served(self.now)
+        due = [item for item in waiting if item.not_before is None or item.not_before <= self.now]
+        if not waiting:
+            with pytest.raises(IndexError):
+                self.state.tasks.take()
+        elif not due:
+            with pytest.raises(NotDue) as parked:
+                self.state.tasks.take()
+            assert parked.value.at == waiting[0].not_before
+        else:
+            assert exact(self.state.tasks.take()) == exact(due[0].value)
+            assert self.state.tasks.attempts == due[0].attempts + 1
+            self.model.items.remove(due[0])
+            self.model.done += 1
+            self.taken.append(due[0].id)
+
+    def queue_remove(self, value: Any) -> None:
+        found = [item for item in self.model.served(self.now) if item.value == value]
+        assert self.state.tasks.remove(value) is bool(found)
+        if found:
+            self.model.items.remove(found[0])
+            self.model.removed += 1
+
+    def queue_reprioritise(self, turn: int) -> None:
+        self.state.tasks.reprioritise(lambda value: len(repr(value)) % turn)
+        for item in self.model.items:
+            item.priority = len(repr(item.value)) % turn
+
+    def queue_retry_failed(self) -> None:
+        assert self.state.tasks.retry_failed() == len(self.model.failed)
+        for item in self.model.failed:
+            self.model.items.append(Item(item.id, item.value, item.priority, None))
+        self.model.failed = []
+
+    def log_extend(self, items: list[Any]) -> None:
+        self.state.notes.extend(items)
+        self.model.notes.extend(copy.deepcopy(items))
+
+    def log_replace(self, index: int, item: Any) -> None:
+        if not self.model.notes:
+            return
+        index %= len(self.model.notes)
+        self.state.notes[index] = item
+        self.model.notes[index] = copy.deepcopy(item)
+
+    def log_mutate(self, index: int, tag: Any) -> None:
+        if not self.model.notes:
+            return
+        index %= len(self.model.notes)
+        lent, held = self.state.notes[index], self.model.notes[index]
+        if isinstance(lent, Note):
+            lent.tags.append(tag)
+            held.tags.append(tag)
+
+    def log_compact(self, keep: int, summary: Any) -> None:
+        self.state.notes.compact(keep, summary)
+        self.model.notes = self.model.notes[max(0, len(self.model.notes) - keep) :]
+        self.model.summary = copy.deepcopy(summary)
+
+    def summary_mutate(self, tag: Any) -> None:
+        lent, held = self.state.notes.summary, self.model.summary
+        if isinstance(lent, Note):
+            lent.tags.append(tag)
+            held.tags.append(tag)
+
+    def map_put(self, key: Any, value: Any) -> None:
+        self.state.prefs[key] = value
+        self.model.prefs[key] = copy.deepcopy(value)
+
+    def map_pop(self, key: Any) -> None:
+        assert exact(self.state.prefs.pop(key, "absent")) == exact(self.model.prefs.pop(key, "absent"))
+
+    def map_mutate(self, key: Any, value: Any) -> None:
+        lent, held = self.state.prefs.get(key), self.model.prefs.get(key)
+        if isinstance(lent, list):
+            assert isinstance(held, list)
+            lent.append(value)
+            held.append(value)
+
+    def map_clear(self) -> None:
+        self.state.prefs.clear()
+        self.model.prefs.clear()
+
+    def plain_mutate(self, key: str, value: Any) -> None:
+        self.state.bag[key] = value
+        self.model.bag[key] = copy.deepcopy(value)
+
+    def plain_set(self, value: int | float | bool) -> None:
+        self.state.count = value
+        self.model.count = value
+
+
+def op(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, tuple[Any, ...]]]:
+    """A call of the method of that name."""
+    return st.tuples(st.just(name), st.tuples(*arguments))
+
+
+takes = op("queue_take", st.integers(1, 3))
+queue_ops = st.one_of(
+    takes,
+    takes,
+    op("queue_append", st.lists(st.tuples(values, priorities, times), min_size=1, max_size=3)),
+    op("queue_extend", st.lists(values, min_size=1, max_size=4), priorities),
+    op("queue_remove", values),
+    op("queue_reprioritise", st.integers(1, 3)),
+    op("queue_retry_failed"),
+)
+memory_ops = st.one_of(
+    op("log_extend", st.lists(notes, min_size=1, max_size=3)),
+    op("log_replace", st.integers(0, 9), notes),
+    op("log_mutate", st.integers(0, 9), atoms),
+    op("log_compact", st.integers(0, 3), notes),
+    op("summary_mutate", atoms),
+    op("map_put", keys, values),
+    op("map_pop", keys),
+    op("map_mutate", keys, atoms),
+    op("map_clear"),
+    op("plain_mutate", texts, values),
+    op("plain_set", st.sampled_from([0, 1, True, 1.0, -0.0])),
+)
+outcomes = st.one_of(
+    op("commit", moves), op("commit", moves), op("roll_back", st.just(True), st.none() | times, moves),
+    op("roll_back", st.just(False), st.none(), moves),
+)  # fmt: skip
+
+
+def cycles(ops: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[list[Any], Any]]]:
+    return st.lists(st.tuples(st.lists(ops, min_size=1, max_size=5), outcomes), min_size=6, max_size=20)
+
+
+def run(history: list[tuple[list[Any], Any]]) -> None:
+    machine = Cycles()
+    for ops, outcome in history:
+        for name, arguments in [*ops, outcome]:
+            getattr(machine, name)(*arguments)
+            machine.the_view_is_the_model()
+
+
+@settings(max_examples=150, deadline=None, database=None)
+@given(cycles(queue_ops))
+def test_a_queue_over_cycles(history: list[tuple[list[Any], Any]]) -> None:
+    """B23, B81, B82, B85: see `Cycles.reopen` for what is checked between cycles."""
+    run(history)
+
+
+@settings(max_examples=150, deadline=None, database=None)
+@given(cycles(memory_ops))
+def test_logs_maps_and_plain_fields_over_cycles(history: list[tuple[list[Any], Any]]) -> None:
+    """B81, B82, B85: see `Cycles.reopen` for what is checked between cycles."""
+    run(history)
