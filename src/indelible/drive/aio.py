@@ -1,25 +1,28 @@
 """The asyncio driver: the same requests, awaited.
 
 Owns: how an `async def` cycle and an `async def` action meet the world.
-Must never: block the event loop, or leave a write half awaited when its task is cancelled.
+Must never: block the event loop, or leave a write half awaited when its task is cancelled;
+import asyncio before it is used, which costs a third of `import indelible`.
 Invariant: a cancellation that arrives during a write is raised at the generator's yield
 after the write has ended, so what was written is never in question.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections import deque
 from concurrent.futures import Future
 from functools import partial
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from indelible.core.requests import Append, Call, Called, Drain, Enter, Flush, Now, Sleep, Steps, StoreCall
 from indelible.drive.context import current
 from indelible.drive.port import Port
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -54,6 +57,8 @@ async def drive(port: Port, steps: Steps[T]) -> T:
 
 
 async def _respond(port: Port, request: Any) -> Any:
+    import asyncio
+
     kind = type(request)
     if kind is Flush:
         return await settled(port.feed.flush_soon())  # type: ignore[union-attr]
@@ -75,6 +80,8 @@ async def _respond(port: Port, request: Any) -> Any:
 
 async def settled(pending: Future[T] | asyncio.Future[T]) -> T:
     """The result of `pending`, which is awaited to its end even if this task is cancelled."""
+    import asyncio
+
     cancelled: asyncio.CancelledError | None = None
     while not pending.done():
         try:
@@ -119,6 +126,8 @@ _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waker] = WeakKeyDictionar
 
 def _arrival(pending: Future[Any]) -> asyncio.Future[None]:
     """Completes in this event loop once `pending` is done."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     waker = _wakers.get(loop)
     if waker is None:

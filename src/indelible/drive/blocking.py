@@ -7,7 +7,6 @@ Invariant: an exception while a request is answered is raised at the generator's
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from concurrent.futures import Future
 from time import perf_counter
@@ -67,6 +66,8 @@ def respond(port: Port, request: Any) -> Any:
 
 
 def _wait(future: Future[None], why: str) -> None:
+    import asyncio
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -7,7 +7,6 @@ Invariant: order never depends on what a clock says.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -50,6 +49,8 @@ class SystemClock:
 
     async def asleep(self, seconds: float) -> None:
         """Suspend this task."""
+        import asyncio  # costs more than all of Indelible, and most programs do without it
+
         await asyncio.sleep(seconds)
 
     def entropy(self, size: int) -> bytes:

@@ -7,7 +7,6 @@ Invariant: a decorated `def` stays a `def`, a decorated `async def` stays one.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import math
@@ -80,6 +79,8 @@ def _mark_async(action: Any) -> None:
     if mark is not None:
         mark(action)
     else:
+        import asyncio
+
         action._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
 
 

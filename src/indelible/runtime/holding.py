@@ -7,7 +7,6 @@ Invariant: a run that cannot be opened is let go of, and nothing about it has ch
 
 from __future__ import annotations
 
-import asyncio
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -97,6 +96,8 @@ class Holding:
 
     async def aopen(self, handle: Any) -> None:
         """As `open`, without blocking the event loop."""
+        import asyncio
+
         await asyncio.to_thread(self.open, handle)
 
     def close(self) -> None:
@@ -114,6 +115,8 @@ class Holding:
 
     async def aclose(self) -> None:
         """As `close`, without blocking the event loop."""
+        import asyncio
+
         await asyncio.to_thread(self.close)
 
     def _let_go(self, owner: str) -> None:
