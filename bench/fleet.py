@@ -16,12 +16,11 @@ from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import indelible as ind
 from floor import Floor
 from material import Results, results
 from table import Row, at_least, scale
 from workload import Ready, acounter, aworker, counter, worker
-
-import indelible as ind
 
 RUNS = 50
 ROUNDS = 3

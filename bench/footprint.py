@@ -7,7 +7,6 @@ Invariant: the import is timed as a whole process less one that does nothing.
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tomllib
@@ -16,20 +15,25 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from processes import environment
 from table import Row, at_most
 
 IMPORT_LIMIT_MS = 100
 DISTRIBUTIONS = 15
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 
 
-def measure(times: int) -> list[Row]:
+def measure(folder: Path, times: int) -> list[Row]:
     """The import in a fresh process, and how many distributions a core install takes, itself included."""
     bare, whole = [], []
-    for _ in range(times):
-        bare.append(_wall("pass"))
-        whole.append(_wall("import indelible"))
+    environ = environment(folder)
+    for _ in range(times + 1):
+        bare.append(_wall("pass", environ))
+        whole.append(_wall("import indelible", environ))
+    del bare[0], whole[0]  # they compiled what an installer compiles
     names = core_install()
     return [
         at_most("import indelible", (median(whole) - median(bare)) * 1e3, IMPORT_LIMIT_MS, "ms"),
@@ -40,28 +44,22 @@ def measure(times: int) -> list[Row]:
 def core_install() -> set[str]:
     """Every distribution that `pip install indelible` takes here."""
     found = {"indelible"}
-    queue = [_named(line) for line in tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]]
+    project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]
+    queue: list[str] = list(project["dependencies"])
     while queue:
-        name = queue.pop()
-        if name in found:
+        requirement = Requirement(queue.pop())
+        name = canonicalize_name(requirement.name)
+        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
             continue
         found.add(name)
         try:
-            lines = requires(name) or []
+            queue += requires(name) or []
         except PackageNotFoundError:
             continue
-        # A marker that names no extra is taken to hold: rather one too many than one too few.
-        queue += [_named(line) for line in lines if "extra ==" not in line]
     return found
 
 
-def _named(requirement: str) -> str:
-    match = _NAME.match(requirement)
-    assert match is not None
-    return re.sub(r"[-_.]+", "-", match[0]).lower()
-
-
-def _wall(code: str) -> float:
+def _wall(code: str, environ: dict[str, str]) -> float:
     began = perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environ)
     return perf_counter() - began

@@ -14,13 +14,14 @@ from statistics import mean, median
 from time import perf_counter
 
 import apsw
-from floor import Floor
-from material import results
-from table import Row, at_most, scale
-from workload import Ready, send, worker
 
 import indelible as ind
+from floor import Floor
 from indelible.core import snapshots
+from indelible.runtime.runstore import RunStore
+from material import Results, results
+from table import Row, at_most, scale
+from workload import Memory, Ready, deliver, worker
 
 RUN = "long"
 OBJECTIVE = "Find three suppliers"
@@ -41,6 +42,8 @@ class LongRun:
     snapshots_kept: int = 0
     snapshots_taken: list[int] = field(default_factory=list)
     file_bytes: int = 0
+    early: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
     written: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By cycle: bytes of all batches, bytes of all snapshots ever written."""
 
@@ -48,7 +51,7 @@ class LongRun:
         """The figures beside their limits."""
         floor, ours = median(self.floor) * 1e3, median(self.ours) * 1e3
         limit = 1.5 * floor if sync_ms >= SLOW_SYNC_MS else max(1.5 * floor, floor + ALLOWANCE_MS)
-        early, late = self._around(min(100, self.cycles // 4)), self._around(self.cycles)
+        early, late = median(self.early) * 1e3, median(self.late) * 1e3
         stored = self.batch_bytes / self.raw_bytes
         whole = (self.batch_bytes + self.snapshots_kept) / self.raw_bytes
         worst = max(self.ours) * 1e3
@@ -56,8 +59,8 @@ class LongRun:
             scale("floor: one durable SQLite row", floor, "ms", f"  (mean {mean(self.floor) * 1e3:.3f})"),
             at_most("cycle with three results", ours, limit, "ms",
                     f"  ({ours / floor:.2f} x floor; mean {mean(self.ours) * 1e3:.3f}, worst {worst:.0f})"),
-            at_most(f"flatness: cycle {self.cycles:,} to 100", late / early, 1.2, "x",
-                    f"  ({early * 1e3:.3f} -> {late * 1e3:.3f} ms)"),
+            at_most(f"flatness: cycle {self.cycles:,} to cycle 100", late / early, 1.2, "x",
+                    f"  ({early:.3f} -> {late:.3f} ms, taken in turn)"),
             at_most("stored: batches / raw data", stored, 0.7, "x", f"  (raw {self.raw_bytes / 1e6:.1f} MB)"),
             scale("stored: batches + kept snapshots / raw", whole, "x", f"  ({self.snapshots_kept / 1e6:.1f} MB kept)"),
             scale("stored: file / raw data", self.file_bytes / self.raw_bytes, "x"),
@@ -67,14 +70,9 @@ class LongRun:
                                 1 + 1 / snapshots.GROWTH, "x", f"  ({shots / 1e6:.1f} MB)"))  # fmt: skip
         return rows
 
-    def _around(self, cycle: int) -> float:
-        half = max(10, min(50, self.cycles // 20))
-        low = max(0, min(cycle, self.cycles - half) - half)
-        return median(self.ours[low : low + 2 * half])
-
 
 def measure(folder: Path, cycles: int) -> LongRun:
-    """Make the run in `folder`/long.db; a copy just before a snapshot is due becomes worst.db."""
+    """Make the run in `folder`/long.db, each cycle after a floor transaction with the same data."""
     found = LongRun(cycles)
     floor = Floor(str(folder / "floor.db"))
     path = folder / "long.db"
@@ -84,14 +82,11 @@ def measure(folder: Path, cycles: int) -> LongRun:
         _count_snapshots(store, found)
         with store.run(RUN, worker, OBJECTIVE) as run:
             for cycle in range(1, cycles + 1):
-                ready = Ready.by_run[RUN] = next(material)
+                ready = next(material)
                 row = ready.packed()
                 found.raw_bytes += len(row)
                 found.floor.append(floor.write(row))
-                began = perf_counter()
-                with run.cycle():
-                    worker(run)
-                found.ours.append(perf_counter() - began)
+                found.ours.append(_cycle(run, ready))
                 if cycle in marks:
                     found.written[cycle] = (_batch_bytes(store), found.snapshot_bytes)
         found.batch_bytes = _batch_bytes(store)
@@ -99,7 +94,34 @@ def measure(folder: Path, cycles: int) -> LongRun:
     with _reading(path) as con:
         found.snapshots_kept = con.execute("SELECT total(length(data)) FROM snapshots").get
     found.file_bytes = sum(os.path.getsize(part) for part in folder.glob("long.db*"))
+    _compare(folder, found)
     return found
+
+
+def _compare(folder: Path, found: LongRun) -> None:
+    """Cycles around the 100th of a young run and around the last of the old one (a copy), in turn."""
+    early = min(50, found.cycles // 10)
+    material = results(6)
+    (folder / "old.db").write_bytes((folder / "long.db").read_bytes())
+    with (
+        ind.open(str(folder / "old.db")) as old_store,
+        ind.open(str(folder / "young.db")) as young_store,
+        old_store.run(RUN, worker) as old,
+        young_store.run("young", worker, OBJECTIVE) as young,
+    ):
+        for turn in range(3 * early):
+            took = _cycle(young, next(material)), _cycle(old, next(material))
+            if turn >= early:
+                found.early.append(took[0])
+                found.late.append(took[1])
+
+
+def _cycle(run: ind.Run[Memory], ready: Results) -> float:
+    Ready.by_run[run.run_id] = ready
+    began = perf_counter()
+    with run.cycle():
+        worker(run)
+    return perf_counter() - began
 
 
 def go_on_until_due(folder: Path) -> int:
@@ -112,9 +134,7 @@ def go_on_until_due(folder: Path) -> int:
             since = live.journal.stored_bytes - live.stored_at_snapshot
             if snapshots.due(since + 8192, live.snapshot_size):
                 return live.record.committed
-            Ready.by_run[RUN] = next(material)
-            with run.cycle():
-                worker(run)
+            _cycle(run, next(material))
 
 
 def measure_deed(folder: Path, cycles: int) -> list[Row]:
@@ -131,14 +151,14 @@ def measure_deed(folder: Path, cycles: int) -> list[Row]:
             with run.cycle():
                 worker(run)
                 if cycle % 2:
-                    send(RUN, ready.tasks[0])
+                    deliver(RUN, ready.tasks[0])
             times[bool(cycle % 2)].append(perf_counter() - began)
     floor.close()
     added, one = (median(times[True]) - median(times[False])) * 1e3, median(floors) * 1e3
     return [at_most("an irreversible action adds", added / one, 2, "x", f" floor  ({added:.3f} ms)")]
 
 
-def _count_snapshots(store: ind.runtime.runstore.RunStore, found: LongRun) -> None:
+def _count_snapshots(store: RunStore, found: LongRun) -> None:
     put = store.store.put_snapshot
 
     def counted(run_id: str, seq: int, data: bytes) -> None:
@@ -149,7 +169,7 @@ def _count_snapshots(store: ind.runtime.runstore.RunStore, found: LongRun) -> No
     store.store.put_snapshot = counted  # type: ignore[method-assign]
 
 
-def _batch_bytes(store: ind.runtime.runstore.RunStore) -> int:
+def _batch_bytes(store: RunStore) -> int:
     return sum(entry.stored_bytes for entry in store.entries() if entry.run_id == RUN)
 
 

@@ -33,6 +33,7 @@ def main() -> int:
         folder = Path(name).resolve()
         facts = machine.facts(folder)
         rows = measure(folder, part, machine.fsync_ms(folder))
+        facts["fsync"] += f"; {machine.fsync_ms(folder):.3f} at the end"
     if options.json:
         print(json.dumps({"machine": facts, "rows": [row._asdict() for row in rows]}, indent=1))
     else:
@@ -52,7 +53,7 @@ def measure(folder: Path, part: int, sync_ms: float) -> list[table.Row]:
     _say("50 runs")
     rows += fleet.measure(folder, 100 // part)
     _say("import and installation")
-    return rows + footprint.measure(11 if part == 1 else 3)
+    return rows + footprint.measure(folder, 11 if part == 1 else 3)
 
 
 def _say(what: str) -> None:

@@ -7,9 +7,10 @@ Invariant: what the actions return goes into the state, as in an agent that mean
 
 from __future__ import annotations
 
-from material import Results
-
 import indelible as ind
+from typing import ClassVar
+
+from material import Results
 
 
 class Memory(ind.State):
@@ -25,49 +26,49 @@ class Memory(ind.State):
 class Ready:
     """What the actions of the next cycle of a run will return, by the run's id."""
 
-    by_run: dict[str, Results] = {}
+    by_run: ClassVar[dict[str, Results]] = {}
 
 
 @ind.action
-def write(run_id: str, task: str) -> str:
+def write(run_id: str, task: str) -> str:  # noqa: ARG001
     """2 KB of text."""
     return Ready.by_run[run_id].text
 
 
 @ind.action
-def look_up(run_id: str, task: str) -> tuple[str, bytes]:
+def look_up(run_id: str, task: str) -> tuple[str, bytes]:  # noqa: ARG001
     """1 KB of text and its embedding."""
     ready = Ready.by_run[run_id]
     return ready.passage, ready.embedding
 
 
 @ind.action
-def plan(run_id: str, task: str) -> list[str]:
+def plan(run_id: str, task: str) -> list[str]:  # noqa: ARG001
     """Three new tasks."""
     return Ready.by_run[run_id].tasks
 
 
 @ind.action(effect="irreversible")
-def send(run_id: str, task: str, *, key: str) -> str:
+def deliver(run_id: str, task: str) -> str:  # noqa: ARG001
     """A deed that takes no time, so that only what surrounds it is measured."""
-    return key
+    return "delivered"
 
 
 @ind.action
-async def awrite(run_id: str, task: str) -> str:
+async def awrite(run_id: str, task: str) -> str:  # noqa: ARG001
     """As `write`."""
     return Ready.by_run[run_id].text
 
 
 @ind.action
-async def alook_up(run_id: str, task: str) -> tuple[str, bytes]:
+async def alook_up(run_id: str, task: str) -> tuple[str, bytes]:  # noqa: ARG001
     """As `look_up`."""
     ready = Ready.by_run[run_id]
     return ready.passage, ready.embedding
 
 
 @ind.action
-async def aplan(run_id: str, task: str) -> list[str]:
+async def aplan(run_id: str, task: str) -> list[str]:  # noqa: ARG001
     """As `plan`."""
     return Ready.by_run[run_id].tasks
 
