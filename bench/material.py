@@ -21,11 +21,11 @@ EMBEDDING_BYTES = 1536
 TASK_BYTES = 120
 TASKS = 3
 
-_COMMON = (
+_COMMON = (  # noqa: SIM905
     "the of and to in a is that for it as was with be by on not he this are or his from at which but have an had they "
     "you were their one all we can her has there been if more when will would who so no"
-).split()  # noqa: SIM905
-_WORDS = (
+).split()
+_WORDS = (  # noqa: SIM905
     "supplier price contract delivery invoice market report quarter revenue margin customer region factory shipment "
     "order stock warehouse quality standard certificate inspection material steel copper polymer coating bearing motor "
     "sensor voltage current battery charger module firmware release version customer support ticket response latency "
@@ -48,7 +48,7 @@ _WORDS = (
     "expensive affordable significant moderate severe gradual sudden likely uncertain available complete partial "
     "however therefore although because while during after before between within without against toward across "
     "approximately roughly nearly exactly mostly usually often rarely previously subsequently eventually meanwhile"
-).split()  # noqa: SIM905
+).split()
 
 # By rank, as in any language: a few words make up half of a text.
 _VOCABULARY = (*_COMMON, *dict.fromkeys(_WORDS))

@@ -7,9 +7,9 @@ Invariant: what the actions return goes into the state, as in an agent that mean
 
 from __future__ import annotations
 
-import indelible as ind
 from typing import ClassVar
 
+import indelible as ind
 from material import Results
 
 
