@@ -9,6 +9,8 @@ import pytest
 import indelible as ind
 from indelible.errors import Misuse, NotStorable, RunBusy, RunMismatch, StateInvalid, UnknownRun
 from indelible.runtime.runstore import RunStore
+from indelible.stores.memory import MemoryStore
+from tests.golden.make import TickingClock
 from tests.unit.simple_agents import Memory, agent_of, kinds
 
 
@@ -301,3 +303,56 @@ def test_an_invariant_that_does_not_hold_stops_the_run_by_name(store: RunStore) 
     with pytest.raises(StateInvalid, match="counts_up does not hold: count is -1"), store.run("r", strict):
         pass
     assert not next(iter(store.entries())).live
+
+
+def test_a_cycle_that_is_entered_again_takes_the_task_it_took_before() -> None:
+    """A delayed task that has become due meanwhile must not shift what is already recorded."""
+    clock = TickingClock()
+    store = RunStore(MemoryStore(clock.now), clock)
+    taken: list[str] = []
+
+    @ind.action
+    def complete(task: str) -> str:
+        return task.upper()
+
+    def body(run: ind.Run[Memory]) -> None:
+        task = run.state.tasks.take()
+        taken.append(task)
+        complete(task)
+        run.ask("go on?")
+        run.finish()
+
+    agent = agent_of(body, tasks=())
+
+    @agent.start
+    def start(run: ind.Run[Memory]) -> None:
+        run.state.tasks.append("later, but urgent", priority=-1, not_before=clock.time + 30)
+        run.state.tasks.append("now")
+
+    agent.run("o", store=store, run_id="r")
+    clock.sleep(60)
+    store.answer("r", "yes")
+    agent.run("o", store=store, run_id="r")
+    assert taken == ["now", "now"]
+    store.close()
+
+
+def test_a_queue_whose_tasks_are_not_due_waits_for_the_first() -> None:
+    clock = TickingClock()
+    store = RunStore(MemoryStore(clock.now), clock)
+
+    def body(run: ind.Run[Memory]) -> None:
+        run.state.notes.append(run.state.tasks.take())
+        if not run.state.tasks:
+            run.finish(list(run.state.notes))
+
+    agent = agent_of(body, tasks=())
+
+    @agent.start
+    def start(run: ind.Run[Memory]) -> None:
+        run.state.tasks.append("second", not_before=clock.time + 500)
+        run.state.tasks.append("first", not_before=clock.time + 100)
+
+    assert agent.run("o", store=store, run_id="r", wait=False).kind == "due"
+    assert agent.run("o", store=store, run_id="r").result == ["first", "second"]
+    store.close()

@@ -124,6 +124,13 @@ class ValueRecorded(Event, frozen=True, tag="value.recorded"):
     value: bytes
 
 
+class CycleEntered(Event, frozen=True, tag="cycle.entered"):
+    """The cycle began, or began again. The first entry's `at` is the time by which tasks are due in all of them."""
+
+    cycle: int
+    attempt: int
+
+
 class CycleParked(Event, frozen=True, tag="cycle.parked"):
     """The cycle was suspended: nothing committed, its completed actions kept."""
 
@@ -231,14 +238,14 @@ class Unknown(Event, frozen=True, tag="unknown"):
 
 KNOWN = (
     RunStarted, RunClaimed, ActionIntended, ActionCompleted, ActionFailed, ActionDoubted, ActionSettled,
-    ValueRecorded, CycleParked, WaitAnswered, InboxRead, CycleCommitted, CycleAbandoned, CycleRolledBack,
+    ValueRecorded, CycleEntered, CycleParked, WaitAnswered, InboxRead, CycleCommitted, CycleAbandoned, CycleRolledBack,
     StateMigrated, RunFinished, RunFailed, Answer, Settlement,
 )  # fmt: skip
 
 AnyEvent = (
     RunStarted | RunClaimed | ActionIntended | ActionCompleted | ActionFailed | ActionDoubted | ActionSettled
-    | ValueRecorded | CycleParked | WaitAnswered | InboxRead | CycleCommitted | CycleAbandoned | CycleRolledBack
-    | StateMigrated | RunFinished | RunFailed | Answer | Settlement
+    | ValueRecorded | CycleEntered | CycleParked | WaitAnswered | InboxRead | CycleCommitted | CycleAbandoned
+    | CycleRolledBack | StateMigrated | RunFinished | RunFailed | Answer | Settlement
 )  # fmt: skip
 
 _TAGS = frozenset(cls.__struct_config__.tag for cls in KNOWN)

@@ -33,7 +33,10 @@ def enter(live: Live, driver: Any) -> Steps[Entry]:
         raise Misuse(f"run {live.record.run_id} is in a cycle already", hint="leave this cycle first")
     entry = Entry(live, driver)
     entry.must_hold()
-    live.workspace.open((yield NOW))
+    record = live.record
+    yield Append(ev.CycleEntered((yield NOW), record.cycle, record.attempt))
+    # A task that has become due meanwhile must not be taken in place of the one whose calls are recorded.
+    live.workspace.open(record.entered_at)
     live.entry = entry
     return entry
 

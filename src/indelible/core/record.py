@@ -95,6 +95,8 @@ class Record(msgspec.Struct):
     unknown_fields: dict[str, Any] = msgspec.field(default_factory=dict)
     cycle: int = 1
     attempt: int = 1
+    entered_at: float = 0.0
+    entries: int = 0
     committed: int = 0
     claims: int = 0
     abandoned: str = ""
@@ -235,6 +237,11 @@ def _value(r: Record, e: ev.ValueRecorded) -> None:
     r.values[e.slot] = e.value
 
 
+def _entered(r: Record, e: ev.CycleEntered) -> None:
+    r.entered_at = r.entered_at or e.at
+    r.entries += 1
+
+
 def _parked(r: Record, e: ev.CycleParked) -> None:
     r.waits[e.wait] = Wait(e.wait, e.kind, e.question, e.at, e.wake_at, e.detail)
     r.status, r.waiting = PARKED, e.wait
@@ -246,6 +253,8 @@ def _answered(r: Record, e: ev.WaitAnswered) -> None:
     if wait is None:
         return
     wait.answered, wait.answer, wait.by = True, e.answer, e.by
+    if wait.kind == "due":
+        r.entered_at = 0.0  # what was waited for is due at the next entry only
     if r.waiting == e.wait:
         r.status, r.waiting = RUNNING, ""
 
@@ -270,6 +279,7 @@ def _close_cycle(r: Record) -> None:
             r.loose[call.call] = call
     r.calls, r.waits, r.values = {}, {}, {}
     r.cycle, r.attempt, r.abandoned = r.cycle + 1, 1, ""
+    r.entered_at, r.entries = 0.0, 0
     r.abandoned_changes = b""
     r.status, r.waiting = RUNNING, ""
     r.notices = []
@@ -333,6 +343,7 @@ _FOLDS: dict[type[ev.Event], Callable[[Record, Any], None]] = {
     ev.ActionDoubted: _doubted,
     ev.ActionSettled: _settled,
     ev.ValueRecorded: _value,
+    ev.CycleEntered: _entered,
     ev.CycleParked: _parked,
     ev.WaitAnswered: _answered,
     ev.InboxRead: _inbox,
