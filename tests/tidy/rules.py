@@ -72,6 +72,8 @@ def layer_of(module: str) -> str:
     parts = module.split(".")
     if parts[0] != "indelible":
         return ""
+    if module == "indelible.__main__":
+        return "cli"  # another way to type the same commands
     return parts[1] if len(parts) > 1 and parts[1] in LAYERS else "indelible"
 
 

@@ -86,6 +86,7 @@ HARMLESS: list[tuple[Rule, str, str]] = [
     ),
     (rules.layering, INIT, "from indelible.runtime.runs import Run\nfrom indelible import errors"),
     (rules.layering, CLI, "from indelible.agents.researcher import research"),
+    (rules.layering, "src/indelible/__main__.py", "from indelible.cli.main import main"),
     (rules.private_attributes, AGENTS, "import indelible as ind\nind.action\nind.errors.InDoubt"),
     (rules.third_parties, CORE, "import json\nimport msgspec"),
     (rules.eager_extras, AGENTS, "def f():\n    import openai"),

@@ -21,8 +21,7 @@ from indelible.runtime.runstore import RunStore
 from indelible.stores.base import RunEntry
 from indelible.stores.owner import describe
 
-_ORDER = {"interrupted": 0, "never accepted": 1, "in doubt": 2, "wants approval": 2, "asks": 2, "diverged": 2,
-          "running": 3, "starting": 3, "sleeps": 4, "failed": 5, "finished": 6}  # fmt: skip
+_ORDER = {"interrupted": 0, "running": 3, "sleeps": 4, "failed": 5, "finished": 6}
 
 
 def ls(store: str, as_json: bool, limit: int, status: str | None, agent: str | None) -> int:

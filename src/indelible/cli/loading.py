@@ -8,7 +8,6 @@ Invariant: a file's directory is importable while it runs, as if it had been sta
 from __future__ import annotations
 
 import difflib
-import importlib
 import importlib.util
 import re
 import sys
@@ -69,10 +68,11 @@ def load_all(reference: str) -> dict[str, AnyAgent]:
     raise Misuse(f"{what}; agents there: {listed}", hint=hint)
 
 
-def shipped(corpus: str | None, deliver: str, model: str | None) -> AnyAgent:
+def shipped(corpus: str | None, deliver: str | None, model: str | None, to: str | None) -> AnyAgent:
     """The researcher that comes with Indelible, set up. Raises what its options deserve."""
-    module = importlib.import_module("indelible.agents.researcher")
-    agent: AnyAgent = module.configure(corpus=corpus, deliver=deliver, model=model)
+    from indelible.agents.researcher import configure
+
+    agent: AnyAgent = configure(corpus, deliver, model, to)
     return agent
 
 

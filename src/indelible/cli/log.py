@@ -11,14 +11,12 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from indelible.cli.reading import entry_of, reading
 from indelible.cli.screen import brief, dump, iso, jsonable, moment, note, safe, table
 from indelible.core import events as ev
 from indelible.core.codec import unpack
 from indelible.core.failures import summary
-from indelible.errors import JournalDamaged
+from indelible.errors import IndelibleError
 from indelible.stores.owner import describe
 
 _PACKED = frozenset({"objective", "args", "result", "value", "answer", "changes", "doc", "unknown", "detail", "usage",
@@ -27,7 +25,7 @@ _PACKED = frozenset({"objective", "args", "result", "value", "answer", "changes"
 
 def log(run_id: str, store: str, as_json: bool, from_seq: int, limit: int) -> int:
     """Show events from `from_seq` on, or without it the last `limit` ones; 0 shows all."""
-    damage: JournalDamaged | None = None
+    damage: IndelibleError | None = None
     kept: deque[tuple[int, ev.Event]] = deque(maxlen=None if from_seq or not limit else limit)
     seen = 0
     with reading(store) as runs:
@@ -39,7 +37,7 @@ def log(run_id: str, store: str, as_json: bool, from_seq: int, limit: int) -> in
                     kept.append((seq, event))
                 if from_seq and limit and len(kept) == limit:
                     break
-        except JournalDamaged as error:
+        except IndelibleError as error:
             damage = error
     if as_json:
         dump([_described(seq, event) for seq, event in kept])
@@ -116,11 +114,11 @@ def _told(event: ev.Event) -> str:
 def _described(seq: int, event: ev.Event) -> dict[str, Any]:
     """An event with its fields, unpacked."""
     described: dict[str, Any] = {"seq": seq, "event": ev.kind_of(event), "at": iso(event.at)}
-    for name in (field.name for field in msgspec.structs.fields(event)):
+    for name in event.__struct_fields__:
         value = getattr(event, name)
         if name == "at":
             continue
         if isinstance(value, bytes) and name in _PACKED:
             value = unpack(value) if value else None
-        described[name] = safe(describe(value)) if name == "owner" else jsonable(value)
+        described[name] = safe(describe(str(value))) if name == "owner" else jsonable(value)
     return described

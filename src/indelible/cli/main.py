@@ -9,15 +9,29 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from indelible.cli import options
-from indelible.cli.options import DEFAULT_DELIVER, DEFAULT_STORE, Corpus, Deliver, Json, Model, RunId, Store
+from indelible.cli.options import DEFAULT_STORE, Corpus, Deliver, Json, Model, RunId, Store, To
 from indelible.cli.screen import note, prepare_streams, say
 
+
+class Commands(TyperGroup):
+    """The commands; Ctrl-C during any of them has the exit code that shells give it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was typed."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     name="indelible", no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
     help="Agents that survive any crash.", epilog=options.EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -30,7 +44,7 @@ Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Stay while the run
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from indelible.version import __version__
+        from indelible import __version__
 
         say(f"indelible {__version__}")
         raise typer.Exit
@@ -58,13 +72,14 @@ def run(
     ] = None,
     wait: Wait = True,
     corpus: Corpus = None,
-    deliver: Deliver = DEFAULT_DELIVER,
+    deliver: Deliver = None,
+    to: To = None,
     model: Model = None,
 ) -> None:
     """Start a run, or go on with one that is unfinished."""
     from indelible.cli.run import Setup, start
 
-    raise typer.Exit(start(words or [], store, run_id, Setup(corpus, deliver, model), wait))
+    raise typer.Exit(start(words or [], store, run_id, Setup(corpus, deliver, model, to), wait))
 
 
 @app.command(epilog=options.EXIT_CODES)
@@ -76,14 +91,15 @@ def resume(
     store: Store = DEFAULT_STORE,
     wait: Wait = True,
     corpus: Corpus = None,
-    deliver: Deliver = DEFAULT_DELIVER,
+    deliver: Deliver = None,
+    to: To = None,
     model: Model = None,
 ) -> None:
     """Go on with a run, or with all that can go on."""
     from indelible.cli import run as running
     from indelible.errors import Misuse
 
-    setup, given = running.Setup(corpus, deliver, model), words or []
+    setup, given = running.Setup(corpus, deliver, model, to), words or []
     if every:
         raise typer.Exit(running.resume_all(given, store, setup, _debugging()))
     if not 1 <= len(given) <= 2:

@@ -28,12 +28,15 @@ Corpus = Annotated[
     typer.Option("--corpus", metavar="DIR", help="The folder of text to research (else Python's documentation)."),
 ]
 Deliver = Annotated[
-    str, typer.Option("--deliver", metavar="WHERE", help="Where the report goes: maildir:DIR/ or smtp://HOST.")
+    str | None,
+    typer.Option(
+        "--deliver", metavar="WHERE", help="Where the report goes: maildir:DIR/ (else maildir:out/) or smtp://HOST."
+    ),
 ]
+To = Annotated[str | None, typer.Option("--to", metavar="ADDRESS", help="Whom the report is for.")]
 Model = Annotated[
     str | None, typer.Option("--model", metavar="MODEL", help="local, openai:NAME or scripted (else what is there).")
 ]
-DEFAULT_DELIVER = "maildir:out/"
 
 
 def command(verb: str, run_id: str, *rest: str, store: str) -> str:

@@ -18,7 +18,9 @@ from indelible.core.codec import unpack
 from indelible.core.record import DEEDS, Record, fold
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Iterator
+
+    from rich.console import Console, ConsoleOptions, RenderableType
 
     from indelible.cli.stopping import Stopping
 
@@ -131,11 +133,10 @@ class _Panel:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
-    def __rich_console__(self, _console: Any, _options: Any) -> Any:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         from rich.text import Text
 
-        drawn: RenderableType = Text(self._progress.picture(), style="dim", no_wrap=True, overflow="ellipsis")
-        yield drawn
+        yield Text(self._progress.picture(), style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _objective(record: Record) -> Any:

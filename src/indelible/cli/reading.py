@@ -8,12 +8,12 @@ Invariant: works while a live process runs the agent, and whatever moment a proc
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from indelible.cli.options import command
-from indelible.cli.screen import safe
 from indelible.core import events as ev
 from indelible.core.inbox import inbox_of
 from indelible.core.journal import Reader, Torn, read_all
@@ -40,11 +40,11 @@ def entry_of(runs: RunStore, run_id: str, verb: str, store: str) -> RunEntry:
     if found:
         return found[0]
     ids = [entry.run_id for entry in runs.entries()]
-    close = difflib.get_close_matches(run_id, ids, n=3, cutoff=0.5) or [i for i in ids if i.startswith(run_id)][:3]
+    close = difflib.get_close_matches(run_id, ids, n=3, cutoff=0.6) or [i for i in ids if i.startswith(run_id)][:3]
     if close:
         hint = "  or  ".join(command(verb, other, store=store) for other in close)
     else:
-        hint = f"indelible ls --store {safe(runs.url)}"
+        hint = f"indelible ls --store {shlex.quote(runs.url)}"
     raise UnknownRun(f"there is no run {run_id!r} in {runs.url}", hint=hint, run=run_id)
 
 
@@ -87,8 +87,6 @@ def pending(runs: RunStore, record: Record) -> Pending:
 
 def standing(status: str, live: bool, kind: str) -> str:
     """How a run stands, in one or two words."""
-    if not status:
-        return "starting" if live else "never accepted"
     if status == "running":
         return "running" if live else "interrupted"
     if status == "parked":

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from indelible.cli import loading
-from indelible.cli.options import DEFAULT_DELIVER, FAILED, FAULT, FINISHED, PARKED, command
+from indelible.cli.faults import UserCode, report
+from indelible.cli.options import FAILED, FAULT, FINISHED, PARKED, command
 from indelible.cli.progress import Progress
 from indelible.cli.reading import WAITS_FOR_A_PERSON, entry_of, pending, reading
 from indelible.cli.screen import jsonable, moment, note, safe, safe_block, say
@@ -20,7 +21,7 @@ from indelible.cli.stopping import Stopping
 from indelible.core.record import FINISHED as RUN_FINISHED
 from indelible.core.record import PARKED as RUN_PARKED
 from indelible.core.record import RUNNING, Record
-from indelible.errors import IndelibleError, Misuse, UnknownRun
+from indelible.errors import Misuse, UnknownRun
 from indelible.runtime.agents import AsyncAgent
 from indelible.runtime.labels import about_of
 from indelible.runtime.runs import Outcome
@@ -33,8 +34,13 @@ class Setup:
     """What the shipped agent is given."""
 
     corpus: str | None = None
-    deliver: str = DEFAULT_DELIVER
+    deliver: str | None = None
     model: str | None = None
+    to: str | None = None
+
+    def agent(self) -> loading.AnyAgent:
+        """The shipped agent, so set up."""
+        return loading.shipped(self.corpus, self.deliver, self.model, self.to)
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ def start(words: list[str], store: str, run_id: str | None, setup: Setup, wait: 
     if objective is None and run_id is not None:
         with reading(store) as runs:
             entry_of(runs, run_id, "show", store)
-    agent = loading.load(reference) if reference else loading.shipped(setup.corpus, setup.deliver, setup.model)
+    agent = loading.load(reference) if reference else setup.agent()
     with Stopping() as stopping, open_runs(store, clock=stopping.clock) as runs:
         name = run_id or f"{agent.name}-{runs.clock.entropy(4).hex()}"
         return work(runs, Job(agent, reference, name, objective, store, wait), stopping)
@@ -77,15 +83,13 @@ def resume(run_id: str, reference: str, store: str, setup: Setup, wait: bool) ->
             f"run {run_id!r} belongs to agent {name!r}; where is its code?",
             hint=command("resume", run_id, f"AGENT.py:{safe(name)}", store=store),
         )
-    agent = loading.load(reference) if reference else loading.shipped(setup.corpus, setup.deliver, setup.model)
+    agent = loading.load(reference) if reference else setup.agent()
     with Stopping() as stopping, open_runs(store, clock=stopping.clock) as runs:
         return work(runs, Job(agent, reference, run_id, None, store, wait), stopping)
 
 
 def resume_all(references: list[str], store: str, setup: Setup, debug: bool) -> int:
     """`indelible resume --all`: go on with every run that can, one after another; the worst exit code."""
-    from indelible.cli.faults import report
-
     agents: dict[str, tuple[loading.AnyAgent, str]] = {}
     for reference in references:
         for variable, agent in loading.load_all(reference).items():
@@ -99,7 +103,7 @@ def resume_all(references: list[str], store: str, setup: Setup, debug: bool) -> 
                 return stopping.exit_code
             try:
                 codes.append(_resume_one(runs, entry, agents, store, setup, stopping))
-            except (IndelibleError, Exception) as error:
+            except Exception as error:
                 codes.append(report(error, store, debug=debug))
         if not unfinished:
             note("nothing is unfinished")
@@ -125,7 +129,7 @@ def _resume_one(
         note(f"  see: indelible inbox --store {safe(store)}")
         return PARKED
     if name not in agents and name == loading.SHIPPED:
-        agents[name] = loading.shipped(setup.corpus, setup.deliver, setup.model), ""
+        agents[name] = setup.agent(), ""
     if name not in agents:
         note(f"run {safe(entry.run_id)}: belongs to agent {safe(name)!r}, whose file was not given")
         note(f"  try: {safe(command('resume', entry.run_id, f'AGENT.py:{name}', store=store))}")
@@ -144,12 +148,20 @@ def work(runs: RunStore, job: Job, stopping: Stopping) -> int:
     """Go on with the run until it ends, waits or is to stop; say how it stands, and return the exit code."""
     record = _before(runs, job)
     with Progress(record, stopping, job.agent.name) as progress:
-        agent: Any = job.agent
-        going: Any = agent.run(
-            job.objective, store=runs, run_id=job.run_id, wait=job.wait, stop=stopping.asked, observe=progress.saw
-        )
-        outcome: Outcome = asyncio.run(going) if isinstance(agent, AsyncAgent) else going
+        try:
+            outcome = _pursue(runs, job, stopping, progress)
+        except SystemExit as error:
+            raise UserCode(f"run {job.run_id} was left") from error
     return _conclude(job, outcome, stopping)
+
+
+def _pursue(runs: RunStore, job: Job, stopping: Stopping, progress: Progress) -> Outcome:
+    agent: Any = job.agent
+    going: Any = agent.run(
+        job.objective, store=runs, run_id=job.run_id, wait=job.wait, stop=stopping.asked, observe=progress.saw
+    )
+    outcome: Outcome = asyncio.run(going) if isinstance(agent, AsyncAgent) else going
+    return outcome
 
 
 def _before(runs: RunStore, job: Job) -> Record:

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 # Controls, line and paragraph separators, invisible and direction-changing characters, halves of pairs.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -62,9 +62,9 @@ def dump(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], out: TextIO | None = None) -> None:
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], to: TextIO | None = None) -> None:
     """Rows under their headings: fitted to the terminal on one, aligned and never cut elsewhere."""
-    out = out or sys.stdout
+    out: TextIO = to if to is not None else cast(TextIO, sys.stdout)
     cells = [[safe(cell) for cell in row] for row in rows]
     if out.isatty():
         _fitted(columns, cells, out)

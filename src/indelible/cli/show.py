@@ -31,9 +31,9 @@ from indelible.core.changes import (
     FieldDoc,
 )
 from indelible.core.codec import unpack
-from indelible.core.record import Record
+from indelible.core.record import PARKED, RUNNING, Record
 from indelible.core.recovery import Recovered
-from indelible.errors import JournalDamaged
+from indelible.errors import IndelibleError
 from indelible.runtime.runstore import RunStore
 from indelible.stores.base import RunEntry
 from indelible.stores.owner import describe
@@ -113,7 +113,9 @@ def _say_facts(facts: dict[str, Any]) -> None:
     say(f"run {safe(facts['run'])} of agent {safe(facts['agent'])} (state version {facts['version']}): {facts['is']}")
     say(f"objective: {brief(facts['objective'], 500)}")
     held = f", held by {safe(facts['owner'])}" if facts["live"] else ""
-    say(f"cycle {facts['cycle']}, attempt {facts['attempt']}; {facts['committed']} committed{held}")
+    open_cycle = f"in cycle {facts['cycle']}, attempt {facts['attempt']}{held}; "
+    at = open_cycle if facts["status"] in (RUNNING, PARKED) else ""
+    say(f"{at}{facts['committed']} cycles committed")
     say(
         f"calls: {usage['calls']} paid, {usage['from_journal']} from the journal, "
         f"{dollars(usage['usd'], usage['unpriced'])}, {usage['tokens_in']} tokens in, {usage['tokens_out']} out"
@@ -156,7 +158,7 @@ def _takeovers(runs: RunStore, run_id: str) -> list[ev.RunClaimed]:
         for _, event in runs.events(run_id):
             if isinstance(event, ev.RunClaimed):
                 claims = [*claims, event][-TAKEOVERS:]
-    except JournalDamaged:
+    except IndelibleError:
         pass  # shown all the same: a snapshot behind the damage may carry the run; `verify` tells of it
     return claims
 
