@@ -7,7 +7,6 @@ Invariant: each check answers with sentences, one per violation, and with none i
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from indelible.core.changes import ATTEMPTS, DONE, FAILED, ITEM_VALUE, ITEMS, NE
 from indelible.core.codec import pack, unpack
 from indelible.core.journal import Reader, Torn, read_all
 from indelible.core.record import COMPLETED, FAILED_CALL, INTENDED, SETTLED_NOT, Record, fold
-from indelible.errors import IndelibleError
+from indelible.errors import IndelibleError, JournalDamaged
 from indelible.stores.base import Batch
 from indelible.testing.world import Deed, World
 
@@ -54,12 +53,12 @@ class Journal(NamedTuple):
     """A journal, read and verified from its first event."""
 
     events: list[ev.Event]
-    reader: Reader
+    chain: bytes | None
     record: Record
 
 
 class Journals:
-    """Reads journals, each batch only once however many worlds share it."""
+    """Reads journals; what several worlds share is read once."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -69,10 +68,10 @@ class Journals:
         """The journal of the run. Raises `JournalDamaged`."""
         batches = list(world.store.read(self._run_id))
         left: list[Batch] = []
-        found = Journal([], Reader(self._run_id), Record(self._run_id))
+        found = Journal([], None, Record(self._run_id))
         while batches:
             known = self._known.get(batches[-1].data)
-            if known is not None:
+            if known is not None and (not left or _can_follow(known, left[-1])):
                 found = known
                 break
             left.append(batches.pop())
@@ -81,15 +80,25 @@ class Journals:
         return found
 
 
+def _can_follow(journal: Journal, batch: Batch) -> bool:
+    """True if the batch can be read without the ones before it, whose digest alone is known."""
+    try:
+        Reader(journal.record.run_id, journal.chain, journal.record.seq).open(batch)
+    except JournalDamaged:
+        return False
+    return True
+
+
 def _extended(journal: Journal, batches: list[Batch]) -> Journal:
-    reader, record, events = copy.copy(journal.reader), _copy(journal.record), journal.events.copy()
+    record, events = _copy(journal.record), journal.events.copy()
+    reader = Reader(record.run_id, journal.chain, record.seq)
     for opened in read_all(reader, batches):
         if isinstance(opened, Torn):
             raise opened.error
         for offset, event in enumerate(opened.events):
             fold(record, opened.after_seq + 1 + offset, event)
             events.append(event)
-    return Journal(events, reader, record)
+    return Journal(events, reader.chain, record)
 
 
 def _copy(record: Record) -> Record:

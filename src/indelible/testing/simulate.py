@@ -24,6 +24,7 @@ from indelible.runtime.runstore import RunStore
 from indelible.testing import checkers, faults
 from indelible.testing.checkers import Journals, Rule
 from indelible.testing.faults import DEATHS, Fault, Plan
+from indelible.testing.likeness import likeness
 from indelible.testing.processes import Process, SimulatedDeath, receipt, world
 from indelible.testing.world import Deed, World
 
@@ -92,26 +93,35 @@ class _Base(NamedTuple):
 
 
 def sweep(
-    workload: Workload, *, faults: tuple[Fault, ...] = tuple(Fault), double: bool = True, stride: int = 1
+    workload: Workload,
+    *,
+    faults: tuple[Fault, ...] = tuple(Fault),
+    double: bool = True,
+    stride: int = 1,
+    exact: bool = False,
 ) -> Report:
     """Run the workload untouched; then with each fault at each operation; then with a second death in each recovery.
 
-    `stride` n tries only every n-th point of a second death. Takes no time but that of computing.
+    stride: n tries only every n-th point of a second death.
+    exact: after a second death recover every world, even one that differs only in times, keys and
+        seqs from one that was recovered already. That is what takes long.
     """
-    return _Sweep(workload, faults, double, stride).run()
+    return _Sweep(workload, faults, double, stride, exact).run()
 
 
 class _Sweep:
-    def __init__(self, workload: Workload, kinds: tuple[Fault, ...], double: bool, stride: int) -> None:
+    def __init__(self, workload: Workload, kinds: tuple[Fault, ...], double: bool, stride: int, exact: bool) -> None:
         self.workload = workload
         self.kinds = kinds
         self.double = double
         self.stride = stride
+        self.exact = exact
         self.report = Report(workload.name)
         self.journals = Journals(workload.run_id)
         self.expected: World | None = None
         self._verdicts: dict[Any, list[str]] = {}
         self._doubled: dict[Any, int] = {}
+        self._alike: set[Any] = set()
         self._read: set[Any] = set()
 
     def run(self) -> Report:
@@ -146,45 +156,52 @@ class _Sweep:
         problems: list[str] = []
         ended = self._process(world, plan, problems)
         problems += self._judge(before, world, ended)
-        first = world.copy() if self.double and plan.fault is not Fault.TAKEN_OVER else None
+        first = world.copy() if self.double and plan.fault in DEATHS else None
         self._note(problems + self._finish(world), where)
-        if first is not None and plan.fault in DEATHS:
-            self._second(first, where)
-
-    def _second(self, world: World, where: str) -> None:
-        """Let the recovery of `world` die at each of its operations."""
-        state = world.fingerprint(self.workload.run_id)
-        if state not in self._doubled:
-            self._doubled[state] = 0
-            self._doubled[state] = self._deaths(world, where)
-        self.report.double_points += self._doubled[state]
+        if first is not None:
+            self.report.double_points += self._deaths(first, where)
 
     def _deaths(self, world: World, where: str) -> int:
-        """A death is a copy of the world as it was at that moment: nothing of the process reaches it any more."""
-        points = 0
-        for _ in range(MAX_PROCESSES):
-            if self._is_over(world):
-                break
-            self._attend(world)
-            moments: list[tuple[int, World]] = []
-            last = -1
+        """Let the recovery of `world` die at each of its operations; returns how many points that makes.
 
-            def watch(process: Process) -> None:
-                nonlocal last
-                number = len(process.operations)
-                if process.world.changes != last and number % self.stride == 0:
-                    last = process.world.changes
-                    moments.append((number, process.world.copy()))
+        A death is a copy of the world as it was at that moment: nothing of the process reaches it any more.
+        """
+        if self._is_over(world):
+            return 0
+        self._attend(world)
+        alike = self._likeness(world)
+        if alike in self._doubled:
+            return self._doubled[alike]
+        moments: list[tuple[int, World]] = []
+        last = -1
 
-            before = world.copy()
-            ended = self._process(world, None, watch=watch)
-            labels = ended.process.operations
-            points += 2 * len(labels) // self.stride
-            for number, moment in moments:
-                at = f"{where}; then process {moment.processes} died at operation {number} ({labels[number].label})"
-                problems = self._judge_store(before, moment)
-                self._note(problems + self._finish(moment), at)
-        return points
+        def watch(process: Process) -> None:
+            nonlocal last
+            number = len(process.operations)
+            if process.world.changes != last and number % self.stride == 0:
+                last = process.world.changes
+                moments.append((number, process.world.copy()))
+
+        before = world.copy()
+        labels = self._process(world, None, watch=watch).process.operations
+        for number, moment in moments:
+            at = f"{where}; then process {moment.processes} died at operation {number} ({labels[number].label})"
+            self._note(self._recover(before, moment), at)
+        self._doubled[alike] = 2 * len(labels) // self.stride + self._deaths(world, where)
+        return self._doubled[alike]
+
+    def _recover(self, before: World, moment: World) -> list[str]:
+        """Judge a world, and what becomes of it unless that is known of one like it."""
+        alike = self._likeness(moment)
+        if alike in self._alike:
+            return []
+        self._alike.add(alike)
+        return self._judge_store(before, moment) + self._finish(moment)
+
+    def _likeness(self, world: World) -> Any:
+        if self.exact:
+            return world.fingerprint(self.workload.run_id)
+        return likeness(world, self.journals.read(world), self.workload.run_id, self.workload.volatile)
 
     def _finish(self, world: World) -> list[str]:
         """Restart the run in `world` until it ends, and judge; a world that was seen before is not run again."""
@@ -267,7 +284,7 @@ class _Sweep:
         problems = list(checkers.grown(before, after, run_id))
         try:
             journal, old = self.journals.read(after), self.journals.read(before)
-            at = (journal.reader.chain, after.store.get_snapshot(run_id, checkers.FINAL))
+            at = (journal.chain, after.store.get_snapshot(run_id, checkers.FINAL))
             if journal.events and at not in self._read:
                 self._read.add(at)
                 record = self._person(after).recover(run_id).record
