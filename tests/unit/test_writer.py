@@ -193,3 +193,24 @@ def test_a_batch_that_cannot_be_made_is_told_to_its_own_run_alone(store: Faulty)
     writer.close()
     assert told == {"bad": refused, "good": None}
     assert stored(store, "good") == [good.batch]
+
+
+def test_many_threads_that_write_at_once_are_all_served_and_share_transactions(store: Faulty) -> None:
+    """Class fork & threads: nobody is left waiting, whoever leads."""
+    threads, each = 24, 40
+    made = {f"r{n}": writes(store, f"r{n}", each) for n in range(threads)}
+    store.groups.clear()
+    writer = Writer(store, lambda _: None)
+
+    def one(run_id: str) -> None:
+        for write in made[run_id]:
+            writer.write(write)
+
+    running = [threading.Thread(target=one, args=(run_id,)) for run_id in made]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in running)
+    assert sum(store.groups) == threads * each
+    assert all(stored(store, run_id) == [write.batch for write in made[run_id]] for run_id in made)

@@ -14,6 +14,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from indelible.errors import IndelibleError, StaleWriter, StoreUnavailable
 from indelible.stores.base import Store, Write
@@ -24,7 +25,7 @@ PAUSES_S = (0.05, 0.5, 2.0)
 
 
 class _Waiting:
-    __slots__ = ("done", "error", "landed", "make", "write")
+    __slots__ = ("bell", "done", "error", "landed", "make", "write")
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class _Waiting:
         self.write = write
         self.make = make
         self.landed = landed
+        self.bell: threading.Lock | None = None  # held; letting go of it is the ring
         self.done = False
         self.error: Exception | None = None
 
@@ -56,9 +58,13 @@ class Writer:
         waiting = _Waiting(write)
         self._queue.append(waiting)
         while not waiting.done:
-            with self._committing:
-                landed = [] if waiting.done else self._commit()
-            self._announce(landed)
+            if not self._committing.locked():
+                self._lead(waiting)
+            elif waiting.bell is None:
+                waiting.bell = threading.Lock()
+                waiting.bell.acquire()  # and look again: whoever leads now may not have seen it
+            else:
+                waiting.bell.acquire()
         if waiting.error is not None:
             raise waiting.error
 
@@ -90,9 +96,28 @@ class Writer:
     def _serve(self) -> None:
         while self._bell.get():
             while self._queue:
-                with self._committing:
-                    landed = self._commit()
-                self._announce(landed)
+                self._lead(None)
+
+    def _lead(self, mine: _Waiting | None) -> None:
+        """Commit what waits, unless `mine` was done meanwhile; wake those who waited, and let the next one lead.
+
+        Each is woken by a bell of its own: if all waited for the lock, the next group could not
+        be committed before every one of this group had held it in turn.
+        """
+        group: list[_Waiting] = []
+        try:
+            with self._committing:
+                if mine is None or not mine.done:
+                    group = self._commit()
+        finally:
+            for waiting in group:
+                _ring(waiting)
+            with suppress(IndexError):
+                # One who came too late for this group found the lock taken; now it is free.
+                _ring(self._queue[0])
+        for waiting in group:
+            if waiting.landed is not None:
+                waiting.landed(waiting.error)
 
     def _commit(self) -> list[_Waiting]:
         """Take what waits, commit it in one transaction, and say how each write fared."""
@@ -127,11 +152,6 @@ class Writer:
                 waiting.error = error
         return waiting.write
 
-    def _announce(self, group: list[_Waiting]) -> None:
-        for waiting in group:
-            if waiting.landed is not None:
-                waiting.landed(waiting.error)
-
     def _resolve(self, write: Write, error: Exception) -> Exception | None:
         """A write that failed may have landed all the same: read it back, and only then try again."""
         for pause in (0.0, *PAUSES_S):
@@ -158,3 +178,9 @@ class Writer:
         for batch in self._store.read(write.run_id, write.batch.after_seq):
             return batch == write.batch
         return False
+
+
+def _ring(waiting: _Waiting) -> None:
+    if waiting.bell is not None:
+        with suppress(RuntimeError):  # it has been rung, and not yet been heard
+            waiting.bell.release()
