@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ASSIGNMENT = re.compile(r"[A-Z_]+=")
-COMMANDS = {"python": "", "indelible": " -m indelible.cli.main"}
+COMMANDS = {"python": "", "indelible": " -m indelible"}
 RUN_SECONDS = 60
 
 
