@@ -99,8 +99,7 @@ ENDS = {
 
 @pytest.mark.parametrize("task", ENDS)
 def test_every_end_of_a_deed_has_its_word(deeds: Stage, task: str) -> None:
-    code = deeds("run", "deeds.py", task, "--run-id", "r").code
-    assert code == (3 if task == "cut" else 0)
+    deeds("run", "deeds.py", task, "--run-id", "r")
     (deed,) = deeds("effects", "r", "--json").json
     assert (deed["became"], deed["note"] or "") == ENDS[task]
     shown = deeds("effects", "r").out
@@ -119,10 +118,7 @@ def test_a_settled_deed_says_by_whom(deeds: Stage) -> None:
     assert deeds("resume", "r", "deeds.py").code == 0
     (deed,) = deeds("effects", "r", "--json").json
     assert (deed["became"], deed["note"]) == ("done", "settled by a person")
-    assert (
-        "in doubt; a person settled that it happened" in deeds("log", "r").out
-        or "says a person" in deeds("log", "r").out
-    )
+    assert f"{deed['action']} happened, says a person" in deeds("log", "r").out
 
 
 def test_deeds_of_several_cycles_stand_in_their_order(deeds: Stage) -> None:
