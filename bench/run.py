@@ -32,7 +32,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=options.dir) as name:
         folder = Path(name).resolve()
         facts = machine.facts(folder)
-        rows = measure(folder, part, machine.fsync_ms(folder))
+        rows = measure(folder, part)
         facts["fsync"] += f"; {machine.fsync_ms(folder):.3f} at the end"
     if options.json:
         print(json.dumps({"machine": facts, "rows": [row._asdict() for row in rows]}, indent=1))
@@ -41,11 +41,11 @@ def main() -> int:
     return 1 if any(row.ok is False for row in rows) else 0
 
 
-def measure(folder: Path, part: int, sync_ms: float) -> list[table.Row]:
+def measure(folder: Path, part: int) -> list[table.Row]:
     """All rows; `part` is by what to divide the number of cycles."""
     _say("one run beside the floor")
     found = long_run.measure(folder, 5_000 // part)
-    rows = found.rows(sync_ms)
+    rows = found.rows()
     _say("deeds")
     rows += long_run.measure_deed(folder, 500 // part)
     _say("resume")
