@@ -21,7 +21,7 @@ from indelible.core.failures import stops_the_run, text_of
 from indelible.core.inbox import read_inbox
 from indelible.core.record import COMPLETED, DEEDS, PARKED, RUNNING
 from indelible.core.requests import FLUSH, NOW, Append, Call, Drain, Park, Sleep, Steps, StoreCall
-from indelible.core.undoing import compensable, undo_all
+from indelible.core.undoing import compensable, standing, undo_all
 from indelible.errors import Misuse
 
 MAX_BACKOFF_S = 60.0
@@ -107,7 +107,7 @@ def roll_back(entry: Entry, error: BaseException) -> Steps[bool]:
         yield Append(abandoned, durable=True)
         yield from finish_abandoned(live, entry.scope.driver)
         return True
-    left = orphans(entry) if gave_up else ()
+    left = standing(record) if gave_up else ()
     yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, packed, gave_up, left))
     live.workspace.settled(changes)
     if gave_up and (not taken or agent.on_failure == "fail"):

@@ -17,7 +17,7 @@ from indelible.core.actions import Effect, Spec
 from indelible.core.codec import from_plain, pack, unpack
 from indelible.core.cycle import Live, Scope
 from indelible.core.failures import describe
-from indelible.core.record import COMPLETED, DEEDS, CallRecord
+from indelible.core.record import COMPLETED, DEEDS, CallRecord, Record
 from indelible.core.requests import NOW, Append, Call, Called, Steps
 
 
@@ -36,10 +36,17 @@ def compensable(live: Live) -> list[tuple[CallRecord, Spec]]:
     return sorted(found, key=lambda pair: -pair[0].order)
 
 
+def standing(record: Record) -> tuple[str, ...]:
+    """The open cycle's deeds that were done, or may have been: what is left of it in the world if it is given up."""
+    return tuple(sorted(
+        call.call for call in record.calls.values()
+        if call.effect in DEEDS and not call.undoes and (call.status == COMPLETED or call.in_doubt)
+    ))  # fmt: skip
+
+
 def undo_all(live: Live, scope: Scope) -> Steps[tuple[str, ...]]:
     """Run every undo that has no recorded completion; returns the deeds that still stand."""
-    left = {call.call for call in live.record.calls.values() if call.effect in DEEDS and not call.undoes
-            and (call.status == COMPLETED or call.in_doubt)}  # fmt: skip
+    left = set(standing(live.record))
     for call, spec in compensable(live):
         done = live.record.find(f"undo:{call.call}")
         if done is None or done.status != COMPLETED:
