@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from indelible.cli.reading import entry_of, reading
+from indelible.cli.reading import about, entry_of, reading
 from indelible.cli.screen import brief, dump, iso, jsonable, moment, note, safe, table
 from indelible.core import events as ev
 from indelible.core.codec import unpack
@@ -44,7 +44,8 @@ def log(run_id: str, store: str, as_json: bool, from_seq: int, limit: int) -> in
     else:
         _say(kept)
     if damage is not None:
-        raise damage
+        with about(run_id):
+            raise damage
     if seen < entry.head and not (from_seq and limit and len(kept) == limit):
         note(f"note: the last batch, up to event {entry.head}, does not verify; a resume cuts it off")
     return 0

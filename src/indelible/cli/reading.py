@@ -19,7 +19,7 @@ from indelible.core.inbox import inbox_of
 from indelible.core.journal import Reader, Torn, read_all
 from indelible.core.record import Record
 from indelible.core.recovery import Recovered
-from indelible.errors import UnknownRun
+from indelible.errors import IndelibleError, UnknownRun
 from indelible.runtime.runstore import RunStore, open_runs
 from indelible.stores.base import Query, RunEntry, check_run_id
 
@@ -48,6 +48,16 @@ def entry_of(runs: RunStore, run_id: str, verb: str, store: str) -> RunEntry:
     raise UnknownRun(f"there is no run {run_id!r} in {runs.url}", hint=hint, run=run_id)
 
 
+@contextmanager
+def about(run_id: str) -> Iterator[None]:
+    """Errors raised inside carry the run's id, so that their hint can name it."""
+    try:
+        yield
+    except IndelibleError as error:
+        error.ids.setdefault("run", run_id)
+        raise
+
+
 def recover(runs: RunStore, run_id: str, verb: str, store: str) -> tuple[RunEntry, Recovered]:
     """The run as its journal tells it. Raises `UnknownRun`, also for a run that was claimed but never accepted."""
     entry = entry_of(runs, run_id, verb, store)
@@ -57,7 +67,8 @@ def recover(runs: RunStore, run_id: str, verb: str, store: str) -> tuple[RunEntr
             hint=f'indelible run AGENT.py:name "OBJECTIVE" --run-id {run_id}   # starts it',
             run=run_id,
         )
-    return entry, runs.recover(run_id)
+    with about(run_id):
+        return entry, runs.recover(run_id)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from indelible.cli import loading
 from indelible.cli.faults import UserCode, report
 from indelible.cli.options import FAILED, FAULT, FINISHED, PARKED, command
 from indelible.cli.progress import Progress
-from indelible.cli.reading import WAITS_FOR_A_PERSON, entry_of, pending, reading
+from indelible.cli.reading import WAITS_FOR_A_PERSON, about, entry_of, pending, reading
 from indelible.cli.screen import jsonable, moment, note, safe, safe_block, say
 from indelible.cli.stopping import Stopping
 from indelible.core.record import FINISHED as RUN_FINISHED
@@ -122,10 +122,10 @@ def _resume_one(
     if entry.live:
         note(f"run {safe(entry.run_id)}: is being run by another process")
         return FINISHED
-    about = about_of(entry.label)
+    label = about_of(entry.label)
     parked = entry.label is not None and entry.label.status == RUN_PARKED
-    if parked and about.kind in WAITS_FOR_A_PERSON and not _answered(runs, entry.run_id):
-        note(f"run {safe(entry.run_id)}: waits for a person: {safe(about.question, 100)}")
+    if parked and label.kind in WAITS_FOR_A_PERSON and not _answered(runs, entry.run_id):
+        note(f"run {safe(entry.run_id)}: waits for a person: {safe(label.question, 100)}")
         note(f"  see: indelible inbox --store {safe(store)}")
         return PARKED
     if name not in agents and name == loading.SHIPPED:
@@ -146,8 +146,9 @@ def _answered(runs: RunStore, run_id: str) -> bool:
 
 def work(runs: RunStore, job: Job, stopping: Stopping) -> int:
     """Go on with the run until it ends, waits or is to stop; say how it stands, and return the exit code."""
-    record = _before(runs, job)
-    with Progress(record, stopping, job.agent.name) as progress:
+    with about(job.run_id):
+        record = _before(runs, job)
+    with about(job.run_id), Progress(record, stopping, job.agent.name) as progress:
         try:
             outcome = _pursue(runs, job, stopping, progress)
         except SystemExit as error:
