@@ -269,3 +269,26 @@ def test_deeds_are_undone_in_reverse_when_the_cycle_is_given_up(store: RunStore)
     rolled = [event for _, event in store.events("r") if isinstance(event, ev.CycleRolledBack)]
     assert [event.gave_up for event in rolled] == [False, True]
     assert [call.partition("-")[0] for call in rolled[-1].orphaned] == ["mail"]
+
+
+def test_a_deed_left_in_doubt_can_be_settled_after_the_run_has_ended(store: RunStore) -> None:
+    sent: list[str] = []
+
+    @ind.action(effect="irreversible")
+    def send() -> None:
+        sent.append("x")
+        raise Death
+
+    def body(run: ind.Run[Memory]) -> None:
+        if not sent:
+            send()
+        run.finish("done")
+
+    agent = agent_of(body)
+    with pytest.raises(Death):
+        agent.run("o", store=store, run_id="r")
+    assert agent.run("o", store=store, run_id="r").result == "done"
+    assert [call.name for call in store.recover("r").record.in_doubt()] == ["send"]
+    store.settle("r", "send", happened=True)
+    assert agent.run("o", store=store, run_id="r").result == "done"
+    assert store.recover("r").record.in_doubt() == []

@@ -150,6 +150,7 @@ class Holding:
                                    max(0, found.cut_to - record.seq) if found.cut_to else 0), durable=True)  # fmt: skip
         if record.status not in (RUNNING, PARKED):
             live.workspace = Workspace(agent.shape, record.doc) if agent.shape.matches(record.doc) else workspace
+            yield from read_inbox(live)  # a deed left in doubt may have been settled since the run ended
             return live
         yield from migrate(live)
         if record.status == PARKED:
