@@ -117,7 +117,8 @@ def test_comes_back_equal_and_of_the_same_class(value: Any) -> None:
     back = trip(value)
     assert back == value
     assert type(back) is type(value)
-    assert repr(back) == repr(value)
+    if not isinstance(value, set | frozenset):  # whose items print in an order that depends on hashes
+        assert repr(back) == repr(value)
 
 
 def test_every_container_subclass_is_refused_with_the_way_out() -> None:
