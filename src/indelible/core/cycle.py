@@ -72,7 +72,7 @@ class Live:
 class Scope:
     """Where a call stands. `call` is "" in the cycle itself, else the enclosing action's identity."""
 
-    __slots__ = ("_counts", "call", "driver", "effect", "entry", "parent", "usage")
+    __slots__ = ("_counts", "_unused", "call", "driver", "effect", "entry", "parent", "usage")
 
     def __init__(
         self, entry: Entry, driver: Any, parent: Scope | None = None, call: str = "", effect: str = ""
@@ -84,10 +84,18 @@ class Scope:
         self.effect = effect
         self.usage: dict[str, Any] | None = None
         self._counts: dict[Any, count[int]] = {}
+        self._unused: dict[Any, list[int]] = {}
 
     def nth(self, what: Any) -> int:
         """How often `what` was asked for here before; safe to call from several threads."""
-        return next(self._counts.setdefault(what, count()))
+        try:
+            return self._unused[what].pop()
+        except LookupError:
+            return next(self._counts.setdefault(what, count()))
+
+    def give_back(self, what: Any, nth: int) -> None:
+        """Let the next one who asks for `what` be the nth: it is the same call, made again."""
+        self._unused.setdefault(what, []).append(nth)
 
     def child(self, call: str, effect: str) -> Scope:
         """The scope inside an action called from here."""
@@ -119,10 +127,19 @@ class Entry:
         self.live = live
         self.scope = Scope(self, driver)
         self.claimed: set[str] = set()
+        self._holders: dict[str, object] = {}
         self.recalled = 0
         self.open = True
         self.result: bytes | None = None
         """What `finish` was given, packed; None until then."""
+
+    def hold(self, call: str, holder: object) -> bool:
+        """Make the call `holder`'s, unless another call of this entry has it; safe in several threads."""
+        return self._holders.setdefault(call, holder) is holder
+
+    def let_go(self, call: str) -> None:
+        """Let another call of this entry have it."""
+        self._holders.pop(call, None)
 
     def covers(self, call: CallRecord) -> bool:
         """True if this entry asked for the call, or took the recorded result of an action it was part of."""

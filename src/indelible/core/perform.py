@@ -42,7 +42,7 @@ NONE = pack(None)
 class Attempt:
     """One call being performed: everything that is fixed before the journal is asked."""
 
-    __slots__ = ("args", "business", "call", "entry", "kwargs", "plain", "scope", "spec")
+    __slots__ = ("args", "business", "call", "entry", "kwargs", "nth", "plain", "scope", "spec", "what")
 
     def __init__(self, scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.scope, self.entry, self.spec = scope, scope.entry, spec
@@ -51,14 +51,35 @@ class Attempt:
         self.plain: dict[str, Plain] = {
             name: to_plain(value, types, f"{spec.name}({name})") for name, value in spec.arguments(args, kwargs).items()
         }
-        self.business = ""
+        self.business, self.what, self.nth = "", (spec.name, b""), 0
         if spec.key is not None:
             self.business = _business_key(spec, args, kwargs)
             self.call = keyed_id(spec.name, self.business)
-        else:
-            hashed = digest(self.plain)
-            self.call = call_id(scope.call or str(self.entry.live.record.cycle), spec.name, hashed,
-                                scope.nth((spec.name, hashed)))  # fmt: skip
+            return
+        self.what = (spec.name, digest(self.plain))
+        while True:
+            self.nth = scope.nth(self.what)
+            self.call = self.identity(self.nth)
+            if self.entry.hold(self.call, self):
+                return
+
+    def identity(self, nth: int) -> str:
+        """The identity of the nth such call where this one stands."""
+        return call_id(self.scope.call or str(self.entry.live.record.cycle), *self.what, nth)
+
+    def give_back(self) -> None:
+        """This call has no outcome, so the next such call in this entry is this one made again."""
+        if not self.business:
+            self.entry.let_go(self.identity(self.nth))
+            self.scope.give_back(self.what, self.nth)
+
+    def become(self, nth: int) -> bool:
+        """Be the nth such call in place of this one, if no other call of this entry is."""
+        if not self.entry.hold(call := self.identity(nth), self):
+            return False
+        self.give_back()
+        self.call, self.nth = call, nth
+        return True
 
     @property
     def deed(self) -> bool:
@@ -81,7 +102,12 @@ def perform(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, A
     scope.entry.live.know(spec)
     attempt = Attempt(scope, spec, args, kwargs)
     if not attempt.business:
-        return (yield from _settle(attempt))
+        try:
+            return (yield from _settle(attempt))
+        except BaseException as error:
+            if stops_the_run(error):
+                attempt.give_back()
+            raise
     if scope.encloses(attempt.call):
         raise Misuse(f"action {spec.name} calls itself with the same key", hint="give the inner call a key of its own")
     leave = yield Enter(attempt.call)
@@ -113,6 +139,9 @@ def _settle(a: Attempt) -> Steps[Any]:
     if record is None and not a.deed:
         return (yield from _call(a, ""))  # as the table says of what was never asked for; by far the most calls
     found = _found(a, record)
+    if found in (Found.OLD_FAILURE, Found.SETTLED_NOT) and not a.business and (twin := _made_again(a)) is not None:
+        record, found = twin, _found(a, twin)
+        a.entry.claimed.add(a.call)
     if found in (Found.NOTHING, Found.OLD_FAILURE) and a.spec.approve:
         yield from _approval(a)
     probed, answer = Probed.NOT_ASKED, UnknownAnswer()
@@ -154,6 +183,22 @@ def _found(a: Attempt, record: CallRecord | None) -> Found:
     return Found.SETTLED_NOT if record.status == SETTLED_NOT else Found.INTENT
 
 
+def _made_again(a: Attempt) -> CallRecord | None:
+    """The same call made again in an earlier attempt, after this one had failed there: it stands for this one."""
+    nth = a.nth + 1
+    while (record := a.entry.live.record.find(a.identity(nth))) is not None:
+        if record.status in (COMPLETED, INTENDED) and a.become(nth):
+            return record
+        nth += 1
+    return None
+
+
+def _failed_key(a: Attempt) -> str:
+    """The key of such a call that failed just before: this one may be its retry, and the other side must know."""
+    before = a.entry.live.record.find(a.identity(a.nth - 1)) if a.nth and not a.business else None
+    return before.key if before is not None and before.status == FAILED_CALL else ""
+
+
 def _take(a: Attempt, record: CallRecord) -> Any:
     if record.unstorable:
         raise NotStorable(f"{a.spec.name} was done, but its result could not be kept: {record.unstorable}")
@@ -169,7 +214,7 @@ def _call(a: Attempt, key: str) -> Steps[Any]:
     if a.deed:
         live.workspace.check_storable()
         if not key:
-            key = a.business or (yield Entropy(16)).hex()
+            key = a.business or _failed_key(a) or (yield Entropy(16)).hex()
         kwargs = spec.with_key(kwargs, key)
         intent = ev.ActionIntended(at, live.record.cycle, live.record.attempt, a.call, spec.name, spec.effect, key,
                                    a.packed, bool(a.business), within=a.scope.call)  # fmt: skip
