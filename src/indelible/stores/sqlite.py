@@ -99,7 +99,8 @@ class SqliteStore:
     `durability="full"` syncs every commit to the disk; "os" leaves that to the operating
     system, so that a power cut may cost the last moments (the death of the process does
     not), and says so with `durable=False`. `busy_s` is how many seconds to wait while
-    another process holds the file. `clock` replaces the database's clock, for tests.
+    another process holds the file. `clock` replaces the database's clock and `vfs`
+    names the SQLite VFS that stands for the disk, both for tests.
     With `readonly=True` nothing is written, if possible not even beside the file.
     """
 
@@ -113,9 +114,10 @@ class SqliteStore:
         readonly: bool = False,
         busy_s: float = 10.0,
         clock: Callable[[], float] | None = None,
+        vfs: str | None = None,
     ) -> None:
         """Raises `StoreUnavailable`, `Misuse`, `FormatTooNew` or `JournalDamaged` before anything is promised."""
-        file = SqliteFile.open(path, durability=durability, readonly=readonly, busy_s=busy_s)
+        file = SqliteFile.open(path, durability=durability, readonly=readonly, busy_s=busy_s, vfs=vfs)
         self.url = file.path
         self.durable = durability == "full"
         self._clock = clock

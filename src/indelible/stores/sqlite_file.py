@@ -43,7 +43,8 @@ class NetworkStoreWarning(UserWarning):
 class SqliteFile:
     """One store's file and how to use it. `path` is absolute, with links resolved.
 
-    `busy_s` is how long to wait for another connection's lock, in seconds.
+    `busy_s` is how long to wait for another connection's lock, in seconds. `vfs` names the
+    SQLite VFS that does the reading and writing; None is the operating system's.
     """
 
     path: str
@@ -51,9 +52,10 @@ class SqliteFile:
     readonly: bool
     busy_s: float
     wal: bool
+    vfs: str | None = None
 
     @classmethod
-    def open(cls, path: str, *, durability: str, readonly: bool, busy_s: float) -> SqliteFile:
+    def open(cls, path: str, *, durability: str, readonly: bool, busy_s: float, vfs: str | None = None) -> SqliteFile:
         """Check that a store can live at `path`, create or migrate it, and verify its tables.
 
         Raises `StoreUnavailable`, `Misuse`, `FormatTooNew` or `JournalDamaged`; a file that
@@ -67,7 +69,7 @@ class SqliteFile:
         kind = mounts.kind_of(mounts.fstype_at(real))
         if not readonly:
             _check_file_system(real, kind)
-        file = cls(real, durability, readonly, busy_s, wal=kind == mounts.LOCAL)
+        file = cls(real, durability, readonly, busy_s, kind == mounts.LOCAL, vfs)
         if readonly:
             con = file.connect_to_read()
             try:
@@ -82,7 +84,7 @@ class SqliteFile:
     def connect(self) -> apsw.Connection:
         """A connection that may write. Raises as `open`."""
         try:
-            con = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE)
+            con = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=self.vfs)
             try:
                 self._configure(con)
             except BaseException:
@@ -143,7 +145,7 @@ class SqliteFile:
 
     def _uri(self, parameters: str) -> apsw.Connection:
         name = f"file:{_quoted(self.path)}?{parameters}"
-        con = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        con = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, vfs=self.vfs)
         try:
             con.set_busy_handler(_Patience(self.busy_s))
             con.pragma("schema_version")  # the first read, which needs the log
@@ -168,7 +170,7 @@ class SqliteFile:
     def _prepare(self) -> None:
         _create(self.path)
         try:
-            con = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE)
+            con = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=self.vfs)
             try:
                 # Until we know that the file is ours, closing it must not tidy it up.
                 con.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)

@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import apsw
@@ -79,7 +79,7 @@ class SqlitePool:
                 if not isinstance(error, apsw.BusyError):
                     # What an I/O error left in this connection's caches is not worth finding out.
                     self._writer = None
-                    con.close()
+                    _shut(con)
                 raise sqlite_faults.translate(error, self.file.path, self.file.busy_s) from error
 
     def _the_writer(self) -> apsw.Connection:
@@ -152,7 +152,7 @@ class SqlitePool:
             if con is not None and keep and not con.in_transaction:
                 self._idle.append(con)
             elif con is not None:
-                con.close()
+                _shut(con)
             self._gate.notify_all()
 
     def check_open(self) -> None:
@@ -177,9 +177,9 @@ class SqlitePool:
         with self._gate:
             quiet = self._gate.wait_for(lambda: self._reading == 0, timeout=wait_s)
             while self._idle:
-                self._idle.pop().close()
+                _shut(self._idle.pop())
         if self._writer is not None:
-            self._writer.close()
+            _shut(self._writer)
             self._writer = None
         return quiet
 
@@ -212,6 +212,12 @@ class SqlitePool:
 
 _pools: weakref.WeakSet[SqlitePool] = weakref.WeakSet()
 _forking: list[tuple[SqlitePool, bool]] = []
+
+
+def _shut(con: apsw.Connection) -> None:
+    """Close a connection. What cannot be tidied up on a failing disk is left to whoever opens the file next."""
+    with suppress(apsw.Error):
+        con.close()
 
 
 def _abandon(connections: list[apsw.Connection]) -> None:
