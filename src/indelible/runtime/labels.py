@@ -50,7 +50,7 @@ def about_of(label: Label | None) -> About:
         return About()
     try:
         return _decoder.decode(label.about)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, TypeError):  # TypeError: damage has made it something else than bytes
         return About()
 
 

@@ -28,6 +28,12 @@ READ_BYTES = 1 << 20
 READ_ROWS = 256
 _NUMBERS_KEPT = 10_000
 
+# What the values of a row are, if nothing has damaged them.
+_REACH = (int, int, int)
+_BATCH = (int, int, bytes)
+_HELD = (int, int, str, float, int, float)
+_LISTED = (int, int, str, int, int, object, str, object, object, str, float, float, float, int)
+
 # In all statements ?1 is the time where a test gives it, else NULL: then the database's clock counts.
 _ADVANCE = """
 UPDATE runs SET head = ?2, stored_bytes = stored_bytes + ?3, updated_at = coalesce(?1, unixepoch('subsec')),
@@ -56,7 +62,9 @@ _TAKE = """
 UPDATE runs SET epoch = ?3, owner = ?4, ttl_s = ?5, lease_until = coalesce(?1, unixepoch('subsec')) + ?5
 WHERE no = ?2"""
 _RELEASE = "UPDATE runs SET owner = '', ttl_s = 0, lease_until = 0 WHERE no = ?"
-_EXTENT = "SELECT no, head FROM runs WHERE run_id = ? AND deleted = 0"
+_EXTENT = """
+SELECT no, head, (SELECT coalesce(max(last_seq), 0) FROM batches WHERE batches.no = runs.no)
+FROM runs WHERE run_id = ? AND deleted = 0"""
 _BATCHES = """
 SELECT after_seq, last_seq, data FROM batches WHERE no = ? AND last_seq > ? AND last_seq <= ? ORDER BY last_seq"""
 _STATUSES = """
@@ -82,8 +90,8 @@ _PRUNE_SNAPSHOTS = """
 DELETE FROM snapshots
 WHERE no = ?1 AND seq NOT IN (SELECT seq FROM snapshots WHERE no = ?1 ORDER BY seq DESC LIMIT 2)"""
 _GET_SNAPSHOT = """
-SELECT seq, data FROM snapshots
-WHERE no = (SELECT no FROM runs WHERE run_id = ?) AND seq <= ? ORDER BY seq DESC LIMIT 1"""
+SELECT seq, coalesce(CAST(data AS BLOB), x'') FROM snapshots
+WHERE no = (SELECT no FROM runs WHERE run_id = ?) AND seq <= ? AND typeof(seq) = 'integer' ORDER BY seq DESC LIMIT 1"""
 _BURY = """
 INSERT INTO runs (run_id, deleted, created_at, updated_at)
 VALUES (?2, 1, coalesce(?1, unixepoch('subsec')), coalesce(?1, unixepoch('subsec')))
@@ -148,6 +156,9 @@ class SqliteStore:
         """See `Store.list_runs`. A run that changes while pages are turned moves to the front."""
         below = refusals.check_query(query, cursor)
         rows = self._pool.consult(lambda con: self._rows(con, query, below))
+        for row in rows:
+            if not _fits(row, _LISTED):
+                raise self._changed(row[2])
         gone: dict[str, bool] = {}
         entries = [_entry(row, gone) for row in rows[: query.limit]]
         return Page(entries, refusals.cursor_at(_touched(rows[query.limit - 1])) if len(rows) > query.limit else None)
@@ -163,6 +174,8 @@ class SqliteStore:
                     raise refusals.unknown(run_id)
                 con.execute(_CREATE_RUN, (now, run_id))
                 row = con.execute(_HOLDER, (now, run_id)).fetchone()
+            if not _fits(row, _HELD):
+                raise self._changed(run_id)
             no, epoch, holder, lease_until, deleted, time = row
             if deleted:
                 raise refusals.unknown(run_id, deleted=True)
@@ -254,14 +267,20 @@ class SqliteStore:
         extent: Any = self._pool.consult(lambda con: con.execute(_EXTENT, (run_id,)).fetchone())
         if extent is None:
             return
-        no, head = extent
+        if not _fits(extent, _REACH):
+            raise self._changed(run_id)
+        no, head, last = extent
         at = after_seq
         while at < head:
             some = self._pool.consult(partial(_some, no=no, at=at, head=head))
             if not some:
                 raise self._cut_short(run_id, at, head)
+            if not all(_fits(batch, _BATCH) and 0 <= batch.after_seq < batch.last_seq for batch in some):
+                raise self._changed(run_id)
             yield from some
             at = some[-1].last_seq
+        if last != head:  # only now, so that what can be read is
+            raise self._cut_short(run_id, last, head)
 
     def _cut_short(self, run_id: str, at: int, head: int) -> IndelibleError:
         if self._pool.consult(lambda con: con.execute(_EXTENT, (run_id,)).fetchone()) is None:
@@ -273,6 +292,13 @@ class SqliteStore:
             )
         error.ids.update(run_id=run_id, at=at, head=head)
         return error
+
+    def _changed(self, run_id: object) -> IndelibleError:
+        return JournalDamaged(
+            f"{self.url}: what is stored of run {str(run_id)[:80]!a} has another form than it was written in",
+            hint=f"indelible verify --store {self.url}",
+            store=self.url,
+        )
 
     def _rows(self, con: apsw.Connection, query: Query, below: tuple[int, int]) -> list[Any]:
         """The rows of a page and, if there is a next page, one more."""
@@ -303,11 +329,16 @@ def _some(con: apsw.Connection, no: int, at: int, head: int) -> list[Batch]:
     cursor = con.cursor()
     for after_seq, last_seq, data in cursor.execute(_BATCHES, (no, at, head)):
         some.append(Batch(after_seq, last_seq, data))
-        size += len(data)
+        size += len(data) if isinstance(data, bytes) else 0
         if size >= READ_BYTES or len(some) >= READ_ROWS:
             break
     cursor.close(True)
     return some
+
+
+def _fits(row: Sequence[object], kinds: tuple[type, ...]) -> bool:
+    """False if damage has given a value another type: SQLite keeps it beside the value, and does not look again."""
+    return all(isinstance(value, kind) for value, kind in zip(row, kinds, strict=False))
 
 
 def _refused(con: apsw.Connection, write: Write) -> IndelibleError:

@@ -2,7 +2,7 @@
 
 Owns: the way from a SQLite result code to one of our errors, with a hint.
 Must never: pass on a SQLite message that may quote stored values.
-Invariant: every `apsw.Error` becomes an `IndelibleError`, with SQLite's as its cause.
+Invariant: everything in `ERRORS` becomes an `IndelibleError`, with SQLite's as its cause.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import shlex
 import apsw
 
 from indelible.errors import IndelibleError, JournalDamaged, Misuse, StoreUnavailable
+
+ERRORS = (apsw.Error, UnicodeDecodeError)
+"""What reading or writing a file can raise. SQLite does not look at text it reads: damaged, it may not be UTF-8."""
 
 _Words = tuple[str, str]
 
@@ -45,13 +48,13 @@ def not_a_database(path: str) -> JournalDamaged:
     )
 
 
-def translate(error: apsw.Error, path: str, busy_s: float) -> IndelibleError:
+def translate(error: apsw.Error | UnicodeDecodeError, path: str, busy_s: float) -> IndelibleError:
     """Our error for one of SQLite's, to be raised from it."""
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return busy(path, busy_s)
     if isinstance(error, apsw.NotADBError):
         return not_a_database(path)
-    if isinstance(error, (apsw.CorruptError, apsw.FormatError)):
+    if isinstance(error, (apsw.CorruptError, apsw.FormatError, UnicodeDecodeError)):
         return JournalDamaged(
             f"{path}: SQLite found a damaged page; nothing was changed",
             hint=f"cp {shlex.quote(path)}* /some/safe/place && indelible verify --store {shlex.quote(path)}",

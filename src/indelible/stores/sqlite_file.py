@@ -90,7 +90,7 @@ class SqliteFile:
             except BaseException:
                 con.close()
                 raise
-        except apsw.Error as error:
+        except sqlite_faults.ERRORS as error:
             raise sqlite_faults.translate(error, self.path, self.busy_s) from error
         return con
 
@@ -119,7 +119,7 @@ class SqliteFile:
                 hint=f"cp {shlex.quote(self.path)}* /tmp/ && indelible ls --store /tmp/{os.path.basename(self.path)}",
                 store=self.path,
             ) from error
-        except apsw.Error as error:
+        except sqlite_faults.ERRORS as error:
             raise sqlite_faults.translate(error, self.path, self.busy_s) from error
 
     def signature(self) -> tuple[int, ...]:
@@ -164,7 +164,7 @@ class SqliteFile:
                     store=self.path,
                 )
             migrations.verify(con, self.path)
-        except apsw.Error as error:
+        except sqlite_faults.ERRORS as error:
             raise sqlite_faults.translate(error, self.path, self.busy_s) from error
 
     def _prepare(self) -> None:
@@ -184,7 +184,7 @@ class SqliteFile:
                 migrations.migrate(con, self.path)
             finally:
                 con.close()
-        except apsw.Error as error:
+        except sqlite_faults.ERRORS as error:
             raise sqlite_faults.translate(error, self.path, self.busy_s) from error
 
     def _set_journal_mode(self, con: apsw.Connection) -> None:

@@ -75,7 +75,7 @@ class SqlitePool:
                     if con.in_transaction:
                         con.execute("ROLLBACK")
                     raise
-            except apsw.Error as error:
+            except sqlite_faults.ERRORS as error:
                 if not isinstance(error, apsw.BusyError):
                     # What an I/O error left in this connection's caches is not worth finding out.
                     self._writer = None
@@ -120,7 +120,7 @@ class SqlitePool:
         con = self._check_out()
         try:
             return ask(con)
-        except apsw.Error as error:
+        except sqlite_faults.ERRORS as error:
             raise sqlite_faults.translate(error, self.file.path, self.file.busy_s) from error
         finally:
             self._check_in(con)
