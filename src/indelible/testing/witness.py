@@ -28,6 +28,10 @@ class Witness:
         self.refused: list[IndelibleError] = []
         """What the store raised."""
 
+    def goes_on_with(self, store: Store) -> None:
+        """The store behind was closed, and is open again as `store`."""
+        self._store = store
+
     def append(self, writes: Sequence[Write]) -> list[IndelibleError | None]:
         """See `Store.append`."""
         for write in writes:
@@ -77,7 +81,7 @@ class Witness:
 
     def intents(self, run_id: str) -> set[str]:
         """The idempotency keys of all deeds whose intent was acknowledged."""
-        batches = [write.batch for write in self.acknowledged if write.run_id == run_id]
+        batches = sorted(write.batch for write in self.acknowledged if write.run_id == run_id)
         return {
             event.key
             for opened in read_all(Reader(run_id), batches)
