@@ -58,12 +58,13 @@ class Panel(ind.State):
 @ind.agent(state=Panel, attempts=8)
 async def agent(run: ind.Run[Panel]) -> None:
     """One topic."""
+    if not run.state.topics:
+        run.finish(f"{len(run.state.opinions)} opinions, {len(run.state.bought)} purchases")
+        return
     topic = run.state.topics.take()
     *opinions, receipt = await asyncio.gather(*(complete(model, topic) for model in MODELS), buy_data(topic, 250))
     run.state.opinions.extend(opinions)
     run.state.bought[topic] = receipt
-    if not run.state.topics:
-        run.finish(f"{len(run.state.opinions)} opinions, {len(run.state.bought)} purchases")
 
 
 @agent.start

@@ -80,12 +80,13 @@ class Desk(ind.State):
 @ind.agent(state=Desk)
 def agent(run: ind.Run[Desk]) -> None:
     """One order: read it, pay it, send the receipt."""
+    if not run.state.orders:
+        run.finish(f"{len(run.state.paid)} orders paid, {len(run.state.orders.failed)} given up")
+        return
     order = run.state.orders.take()
     payment = pay(order, price(order))
     send_mail("books@example.org", f"{order} is paid: {payment}")
     run.state.paid[order] = payment
-    if not run.state.orders:
-        run.finish(f"{len(run.state.paid)} orders paid")
 
 
 @agent.start

@@ -135,7 +135,7 @@ class FakeWorld:
         self._control("/control/plan", plan.to_json())
 
     def wait_held(self, number: int = 1) -> None:
-        """Return once that many requests are held by `ANSWER_LATE` or `APPLY_LATE`."""
+        """Return once just that many requests are held by `ANSWER_LATE` or `APPLY_LATE`; 0 waits until none is."""
         self._control(f"/control/held?n={number}")
 
     def release(self) -> int:

@@ -11,7 +11,7 @@ Invariant: what a request did does not depend on whether its client lived to rea
 `GET /ledger`: every deed. It never misbehaves, and nor does what follows.
 
 `POST /control/plan {...}`: misbehave like this from here on; requests are counted anew.
-`POST /control/held?n=2`: answered once so many requests are held.
+`POST /control/held?n=2`: answered once just so many requests are held.
 `POST /control/release`: let go of all that is held; answered when they have been applied.
 """
 
@@ -92,9 +92,9 @@ class Gate:
         return len(tickets)
 
     def wait_for(self, number: int) -> None:
-        """Return once that many are held."""
+        """Return once just that many are held."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._held) >= number)
+            self._changed.wait_for(lambda: len(self._held) == number)
 
 
 def _has_hung_up(client: socket.socket) -> bool:
