@@ -20,7 +20,7 @@ from indelible.agents.corpus import Corpus
 from indelible.cli import demo, main
 from indelible.cli.demo_durable import Durable, told
 from indelible.cli.demo_evidence import Result
-from indelible.cli.demo_killing import BETWEEN, HELD, IN_CALL, choose
+from indelible.cli.demo_killing import BETWEEN, HELD, IN_CALL, Moment, Runner, choose
 from indelible.cli.demo_naive import load
 from indelible.cli.demo_process import DemoFailed
 from indelible.cli.demo_room import Room, read_calls
@@ -78,7 +78,7 @@ def test_every_line_holds(seed: int, corpus: Path, tmp_path: Path) -> None:
 def test_a_checkpoint_breaks_what_the_journal_keeps(kept: Result, corpus: Path, tmp_path: Path) -> None:
     """B01: the same kills; without them the naive agent does the same as the researcher, from the same calls."""
     result = demonstrate(settings(corpus, seed=2, naive=True, kills=6), tmp_path)
-    assert broken(result) == {"deliveries in the Maildir", "made again although the answer had come"}
+    assert broken(result) == {"deliveries in the Maildir", "repeated though answered"}
     state = load(result.reference.room)
     assert state is not None
     assert state["report"] == unpack(told(kept.reference.room).record.result)
@@ -123,13 +123,13 @@ def _lose_calls(room: Room) -> None:
 @pytest.mark.parametrize(
     ("tamper", "failing"),
     [
-        (_lose_mail, {"deliveries in the Maildir", "with the Message-ID the journal names",
-                      "mails that say what the run reports"}),
-        (_add_mail, {"deliveries in the Maildir", "with the Message-ID the journal names"}),
-        (_change_mail, {"mails that say what the run reports"}),
-        (_other_mail, {"with the Message-ID the journal names"}),
-        (_pay_again, {"model calls made, by all processes", "made again although the answer was durable"}),
-        (_lose_calls, {"model calls made, by all processes"}),
+        (_lose_mail, {"deliveries in the Maildir", "with its Message-ID",
+                      "mails with the run's report"}),
+        (_add_mail, {"deliveries in the Maildir", "with its Message-ID"}),
+        (_change_mail, {"mails with the run's report"}),
+        (_other_mail, {"with its Message-ID"}),
+        (_pay_again, {"model calls made", "repeated though durable"}),
+        (_lose_calls, {"model calls made"}),
     ],
 )  # fmt: skip
 def test_the_evidence_can_fail(
@@ -138,9 +138,9 @@ def test_the_evidence_can_fail(
     room = Room(tmp_path / "killed")
     shutil.copytree(kept.course.room.path, room.path)
     # The state names the Maildir it was made with; as for the two runs of a demonstration, that is no difference.
-    assert broken(again(kept, room, corpus)) <= {"final state against the uninterrupted run"}
+    assert broken(again(kept, room, corpus)) <= {"final state and report"}
     tamper(room)
-    assert broken(again(kept, room, corpus)) - {"final state against the uninterrupted run"} == failing
+    assert broken(again(kept, room, corpus)) - {"final state and report"} == failing
 
 
 def again(kept: Result, room: Room, corpus: Path) -> Result:
@@ -152,15 +152,15 @@ def test_kills_that_were_not_made_are_missed(kept: Result, corpus: Path) -> None
     assert kept.ok
     course = replace(kept.course, kills=kept.course.kills[:-1])
     lines = Durable().evidence(course, kept.reference, 4, Corpus.folder(corpus), True)
-    assert {"processes ended by SIGKILL", HELD} <= broken(Result(lines, course, kept.reference))
+    assert {"killed with SIGKILL", "delivered, not recorded"} <= broken(Result(lines, course, kept.reference))
 
 
 @pytest.mark.parametrize(
     ("fault", "failing"),
     [
-        ("probe", {"deliveries in the Maildir", "deeds in doubt, settled by probe"}),
-        ("twice", {"made again although the answer was durable"}),
-        ("moody", {"final state against the uninterrupted run"}),
+        ("probe", {"deliveries in the Maildir", "it found the mail"}),
+        ("twice", {"repeated though durable"}),
+        ("moody", {"final state and report"}),
     ],
 )
 def test_an_agent_that_breaks_a_promise_is_found_out(
@@ -235,6 +235,22 @@ def test_weights_that_are_missing_are_told_at_once(
 def test_a_process_that_ends_in_an_error_ends_the_demo(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(DemoFailed, match="code 1"):
         demonstrate(settings(corpus, module="indelible.no_such_module", kills=1), tmp_path)
+
+
+def test_a_kill_before_the_delivery_is_told_from_one_behind_it(kept: Result, corpus: Path, tmp_path: Path) -> None:
+    """B01: both leave the deed in doubt. The probe finds nothing, then the mail; there is one in the end."""
+    room = Room(tmp_path)
+    given = {"objective": OBJECTIVE, "model": "scripted", "corpus": str(corpus)}
+    # A call that is never made: the process comes as far as the delivery, and is killed there.
+    moments = [Moment(BETWEEN, call=99, events=1), Moment(HELD)]
+    course = Runner(Durable(), room, given, lambda _: None, lambda _: None).run(moments, [0.0])
+    lines = Durable().evidence(course, kept.reference, 2, Corpus.folder(corpus), True)
+    assert broken(Result(lines, course, kept.reference)) == set()
+    assert [(kill.where, kill.standing.unrecorded, kill.mails) for kill in course.kills] == [
+        (BETWEEN, True, 0),
+        (HELD, True, 1),
+    ]
+    assert {line.what: line.found for line in lines}["doubts settled by probe"] == "2"
 
 
 def test_damage_in_the_journal_is_not_passed_over(kept: Result, corpus: Path, tmp_path: Path) -> None:

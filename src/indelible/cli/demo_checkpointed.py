@@ -39,20 +39,20 @@ class Checkpointed:
         needed = len({paid.call for paid in course.calls if paid.ended})
         lines = [
             *kill_lines(course, wanted),
-            Line("model calls made, by all processes", str(len(course.calls)), "-", None),
-            exactly("  made again although the answer had come", answered - needed, 0),
-            Line("  lost in mid-call, and made again", str(len(course.calls) - answered),
+            Line("model calls made", str(len(course.calls)), "-", None),
+            exactly("  repeated though answered", answered - needed, 0),
+            Line("  lost in mid-call", str(len(course.calls) - answered),
                  f"at most {len(course.kills)}: 1 per kill", len(course.calls) - answered <= len(course.kills)),
             exactly("deliveries in the Maildir", len(mails), 1),
             exactly("tasks added", run["added"], run["done"] + len(run["tasks"]), " done + waiting"),
             quote_line(notes_of(run), corpus),
             mail_line(course, run["report"]),
-            Line("bytes written: a checkpoint per loop", f"{course.saved_bytes:,}", "-", None),
+            Line("bytes: a dump per loop", f"{course.saved_bytes:,}", "-", None),
         ]  # fmt: skip
         if comparable:
             same = run == calm
-            lines.append(Line("final state against the uninterrupted run", "equal" if same else "differs",
-                              "equal", same))  # fmt: skip
+            lines.append(Line("final state and report", "equal" if same else "differs",
+                              "as in the uninterrupted run", same))  # fmt: skip
         return lines
 
 

@@ -1,11 +1,12 @@
 """The process that the demonstration kills: `python -m indelible.cli.demo_child FOLDER ...`.
 
 Owns: running the shipped agent, and reporting to the parent, a JSON object a line, what it is doing.
-Must never: change what the agent does. It counts model calls and can stop behind the delivery, no more.
+Must never: change what the agent does. It counts model calls and can stop at the delivery, no more.
 Invariant: resumes by the run id alone; a process whose parent is gone is gone as well.
 
-One window is held open on purpose: with --hold the process performs the delivery for real, says so, and waits there,
-before the delivery is recorded, to be killed. Hit by chance that window is about a millisecond wide.
+One window is held open on purpose: with --hold behind the process performs the delivery for real, says so, and waits
+there, before the delivery is recorded, to be killed. Hit by chance that window is about a millisecond wide. A process
+that is to die earlier gets --hold before, so that on a busy machine it cannot slip past the delivery before it is hit.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Child:
         parser.add_argument("--objective")
         parser.add_argument("--model")
         parser.add_argument("--corpus")
-        parser.add_argument("--hold", action="store_true")
+        parser.add_argument("--hold", choices=("before", "behind"))
         self.options = parser.parse_args(words)
         self.room = Room(self.options.folder)
         self.log = CallLog(self.room, self.options.process)
@@ -90,14 +91,16 @@ class Child:
             os._exit(1)
 
     def deliver(self, *args: Any, **kwargs: Any) -> str:
-        """The delivery, for real; with --hold this process then waits for its end."""
+        """The delivery, for real; with --hold this process waits before or behind it for its end."""
+        if self.options.hold == "before":
+            self._wait()
         message_id = delivery_for_real(*args, **kwargs)
-        if self.options.hold:
-            self.report({"what": "held"})
+        if self.options.hold == "behind":
             self._wait()
         return message_id
 
     def _wait(self) -> NoReturn:
+        self.report({"what": "held"})
         while True:
             threading.Event().wait()
 

@@ -23,7 +23,7 @@ from indelible.cli.demo_evidence import (
     quote_line,
     sort_calls,
 )
-from indelible.cli.demo_killing import Course, Standing
+from indelible.cli.demo_killing import HELD, Course, Standing
 from indelible.cli.demo_room import RUN_ID, Room
 from indelible.core import events as ev
 from indelible.core.changes import DONE, FAILED, ITEMS, NEXT_ID, REMOVED
@@ -96,7 +96,7 @@ class Durable:
             _task_line(run.record),
             *_state_lines(course, reference, run, calm, comparable),
             quote_line(_notes(run.record), corpus),
-            Line("journal verifies (digests, refold)", _verified(run.report), f"{len(run.events)} events, no fault",
+            Line("journal, verified", _verified(run.report), f"{len(run.events)} events, no fault",
                  run.report.ok and run.report.events == len(run.events)),
             *_byte_lines(course, run),
         ]  # fmt: skip
@@ -111,16 +111,16 @@ def _call_lines(course: Course, reference: Course, run: Telling, comparable: boo
     last = {kill.standing.cycle: kill.standing.usable for kill in course.kills}
     recalled = sum(event.recalled for event in run.events if isinstance(event, ev.CycleCommitted))
     lines = [
-        Line("model calls made, by all processes", str(calls.made), f"{needed} needed + {lost} lost at a kill",
+        Line("model calls made", str(calls.made), f"{needed} needed + {lost} lost at a kill",
              calls.made == needed + lost),
-        exactly("  made again although the answer was durable", calls.repeated, 0),
-        Line("  lost in mid-call, and made again", str(calls.lost_in_call), f"at most {len(course.kills)}: 1 per kill",
+        exactly("  repeated though durable", calls.repeated, 0),
+        Line("  lost in mid-call", str(calls.lost_in_call), f"at most {len(course.kills)}: 1 per kill",
              calls.lost_in_call <= len(course.kills)),
     ]  # fmt: skip
     if calls.lost_unkept:
         # The kill came before the commit of the answer; one that is quick and free waits for the next durable write.
-        lines.append(Line("  answered, killed before it was on disk, made again", str(calls.lost_unkept), "-", None))
-    found = exactly("model calls answered from the journal", recalled, sum(last.values()), " kept at the kills")
+        lines.append(Line("  lost before the commit", str(calls.lost_unkept), "-", None))
+    found = exactly("answered from the journal", recalled, sum(last.values()), " kept at the kills")
     return [*lines, found]
 
 
@@ -128,12 +128,15 @@ def _deed_lines(course: Course, run: Telling) -> list[Line]:
     mails = course.room.mails()
     named = [str(run.record.doc["message_id"][1])]
     ids = [mail_id(mail) for mail in mails]
-    probed = [e for e in run.events if isinstance(e, ev.ActionCompleted) and e.source == "probe"]
+    happened = [e for e in run.events if isinstance(e, ev.ActionCompleted) and e.source == "probe"]
+    did_not = [e for e in run.events if isinstance(e, ev.ActionSettled) and e.by == "its probe"]
+    behind = sum(kill.where == HELD for kill in course.kills)
     doubted = sum(kill.standing.unrecorded for kill in course.kills)
     return [
         exactly("deliveries in the Maildir", len(mails), 1),
-        Line("  with the Message-ID the journal names", str(ids.count(named[0])), "1", ids == named),
-        exactly("deeds in doubt, settled by probe", len(probed), doubted, " in doubt at a kill"),
+        Line("  with its Message-ID", str(ids.count(named[0])), "1", ids == named),
+        exactly("doubts settled by probe", len(happened) + len(did_not), doubted, " at a kill"),
+        exactly("  it found the mail", len(happened), behind, " behind the delivery"),
         exactly("deeds still in doubt", len(run.record.in_doubt()), 0),
     ]
 
@@ -162,16 +165,16 @@ def _state_lines(course: Course, reference: Course, run: Telling, calm: Telling,
     report = unpack(run.record.result)
     own = mail_line(course, report)
     if not comparable:
-        return [own, Line("final state", "not compared", "the model answers differently each time", None)]
+        return [own, Line("final state and report", "-", "this model varies", None)]
     mine, other = _state(run.record, course.room), _state(calm.record, reference.room)
     differing = [name for name in other if mine.get(name) != other[name]]
     same = not differing and report == unpack(calm.record.result)
-    found = "equal, report included" if same else f"differs: {', '.join(differing) or 'the report'}"
-    return [own, Line("final state against the uninterrupted run", found, "equal, report included", same)]
+    found = "equal" if same else f"differs: {', '.join(differing) or 'the report'}"
+    return [own, Line("final state and report", found, "as in the uninterrupted run", same)]
 
 
 def _verified(report: Report) -> str:
-    return f"{report.events} events, " + ("no fault" if report.ok else f"{len(report.faults)} faults")
+    return f"{report.events} events" if report.ok else f"{len(report.faults)} faults"
 
 
 def _byte_lines(course: Course, run: Telling) -> list[Line]:
@@ -179,8 +182,8 @@ def _byte_lines(course: Course, run: Telling) -> list[Line]:
                 for end in ("", "-wal") if Path(course.room.store + end).exists())  # fmt: skip
     written = run.report.stored_bytes + run.snapshot_bytes
     return [
-        Line("bytes written: journal and snapshots", f"{written:,}",
-             f"below {run.dump_bytes:,}: a JSON dump per cycle", written < run.dump_bytes),
-        Line("  journal before compression", f"{run.report.raw_bytes:,}", "-", None),
-        Line("  database file, as SQLite keeps it", f"{files:,}", "-", None),
+        Line("bytes: journal and snapshots", f"{written:,}",
+             f"< {run.dump_bytes:,}, a dump per cycle", written < run.dump_bytes),
+        Line("  before compression", f"{run.report.raw_bytes:,}", "-", None),
+        Line("  the SQLite file", f"{files:,}", "-", None),
     ]  # fmt: skip

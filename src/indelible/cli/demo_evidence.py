@@ -14,7 +14,7 @@ from pathlib import Path
 
 from indelible.agents.corpus import Corpus, verify_quote
 from indelible.agents.prompts import Note
-from indelible.cli.demo_killing import HELD, IN_CALL, Course
+from indelible.cli.demo_killing import BETWEEN, HELD, IN_CALL, Course
 from indelible.cli.demo_room import Paid
 
 
@@ -82,25 +82,25 @@ def kill_lines(course: Course, wanted: int) -> list[Line]:
     """How often, and where, the processes were killed."""
     where = [kill.where for kill in course.kills]
     return [
-        exactly("processes ended by SIGKILL", len(where), wanted),
-        Line(f"  {IN_CALL} / elsewhere in the loop", f"{where.count(IN_CALL)} / "
-             f"{len(where) - where.count(IN_CALL) - where.count(HELD)}", "-", None),
-        Line(f"  {HELD}", str(where.count(HELD)), "at least 1", HELD in where),
-    ]  # fmt: skip
+        exactly("killed with SIGKILL", len(where), wanted),
+        Line(f"  {IN_CALL}", str(where.count(IN_CALL)), "-", None),
+        Line(f"  {BETWEEN}", str(where.count(BETWEEN)), "-", None),
+        Line("  delivered, not recorded", str(where.count(HELD)), "at least 1", HELD in where),
+    ]
 
 
 def quote_line(notes: list[Note], corpus: Corpus) -> Line:
     """Every quote, looked up again."""
     quotes = [quote for note in notes for quote in note.quotes]
     good = sum(verify_quote(corpus, quote) for quote in quotes)
-    return Line("quotes that stand in their source", f"{good}", f"{len(quotes)}", good == len(quotes) > 0)
+    return Line("quotes found in their source", f"{good}", f"{len(quotes)}", good == len(quotes) > 0)
 
 
 def mail_line(course: Course, report: object) -> Line:
     """Every mail in the Maildir, read."""
     mails = course.room.mails()
     same = sum(message_from_bytes(mail.read_bytes(), policy=default).get_content() == report for mail in mails)
-    return Line("mails that say what the run reports", str(same), f"{len(mails)}", same == len(mails) > 0)
+    return Line("mails with the run's report", str(same), f"{len(mails)}", same == len(mails) > 0)
 
 
 def mail_id(path: Path) -> str:

@@ -7,7 +7,7 @@ Invariant: every process but the last is ended by SIGKILL, and the last one by r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol
@@ -104,7 +104,7 @@ class Runner:
     """Runs one agent to its end, by as many processes as it takes."""
 
     def __init__(
-        self, subject: Subject, room: Room, given: dict[str, str | None], tell: Callable[[str], None],
+        self, subject: Subject, room: Room, given: Mapping[str, str | None], tell: Callable[[str], None],
         tick: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._subject = subject
@@ -122,13 +122,13 @@ class Runner:
         """To the agent's end, with a kill at each moment. `usual_s` is what each model call takes."""
         began = perf_counter()
         for number, moment in enumerate(moments, 1):
-            with self._start(moment.where == HELD) as process:
+            with self._start("behind" if moment.where == HELD else "before") as process:
                 if not self._until(process, moment) or not self._wait(process, moment, usual_s):
                     break
                 if not process.kill():
                     break
                 self._struck(process, f"kill {number} of {len(moments)}")
-        with self._start(False) as process:
+        with self._start(None) as process:
             last = GONE
             while (report := process.report() or GONE) is not GONE:
                 self._take(report)
@@ -138,14 +138,14 @@ class Runner:
         return Course(self._room, read_calls(self._room), self._kills, self._processes, perf_counter() - began,
                       self._saved_bytes, self._up_s)  # fmt: skip
 
-    def _start(self, hold: bool) -> Process:
+    def _start(self, hold: str | None) -> Process:
         given = self._given if self._processes == 0 else {}
         words = command(self._subject.module, hold=hold, **given)
         self._processes += 1
         return Process(words, self._room, self._processes)
 
     def _until(self, process: Process, moment: Moment) -> bool:
-        """Follow the process to the moment. False if it ended without coming there."""
+        """Follow the process to the moment, at the latest to the delivery. False if it ended without coming there."""
         behind = False
         events = moment.events
         while True:
@@ -156,13 +156,11 @@ class Runner:
             what, number = report["what"], self._numbers.get(report.get("call", ""), 0)
             if what == "done":
                 return False
-            if moment.where == HELD:
-                if what == "held":
-                    return True
-            elif moment.where == IN_CALL:
-                if what == "began" and number >= moment.call:
-                    return True
-            elif what == "ended" and number >= moment.call:
+            if what == "held":
+                return True
+            if moment.where == IN_CALL and what == "began" and number >= moment.call:
+                return True
+            if moment.where == BETWEEN and what == "ended" and number >= moment.call:
                 behind = True
             elif behind and what == "event":
                 events -= 1

@@ -71,7 +71,9 @@ class Loop:
         """One model call; it is the same one if the same loop asks the same question."""
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         self._call = f"{self.state['loop']}/{kind}:{digest}"
-        return prompts.complete(self._model, kind, text).text
+        answer = prompts.complete(self._model, kind, text).text
+        self.child.report({"what": "event", "kind": "answer"})
+        return answer
 
     def turn(self) -> None:
         """Plan, or take a task, or report."""

@@ -89,7 +89,7 @@ class Process:
                          hint=f"cat {self._room.errors}")  # fmt: skip
 
 
-def command(module: str, *, hold: bool = False, **given: str | None) -> list[str]:
+def command(module: str, **given: str | None) -> list[str]:
     """The command for a process; `Process` adds the folder."""
-    words = [sys.executable, "-m", module, *(["--hold"] if hold else [])]
+    words = [sys.executable, "-m", module]
     return words + [word for name, value in given.items() if value is not None for word in (f"--{name}", value)]
