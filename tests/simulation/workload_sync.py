@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import indelible as ind
-from indelible.core import snapshots
-from indelible.runtime.agents import Agent
 from indelible.runtime.runstore import RunStore
 from indelible.testing.simulate import Rule, Workload, world
 
@@ -12,6 +10,7 @@ RULES = {
     "model": Rule("repeatable"),
     "search": Rule("repeatable"),
     "mail": Rule("irreversible"),
+    "greeting": Rule("irreversible"),
     "fax": Rule("irreversible"),
     "letter": Rule("irreversible"),
     "wire": Rule("irreversible"),
@@ -50,6 +49,18 @@ def sent(to: str, *, key: str) -> object:
 @ind.action(effect="irreversible", probe=sent)
 def mail(to: str, *, key: str) -> str:
     return world().perform("mail", to, key=key)
+
+
+@ind.action(effect="irreversible", probe=lambda by, key: ind.happened("greeting") if world().find("greeting", key)
+            else ind.did_not_happen())  # fmt: skip
+def greet(by: int, *, key: str) -> str:
+    world().perform("greeting", "everyone", key=key)
+    return "greeting"
+
+
+@ind.action(effect="irreversible")
+def flag(colour: str, *, key: str) -> str:
+    return world().perform("flag", colour, key=key)
 
 
 def cannot_tell(to: str, *, key: str) -> object:
@@ -168,7 +179,7 @@ def work(run: ind.Run[Plan] | ind.Run[Plan2], task: str, attempt: int) -> str:
     if task == "plan":
         answer = model("plan")
         run.state.tasks.append("report", priority=9)
-        run.state.tasks.extend(["mail", "retry", "doomed", "pay", "wait", "ids"])
+        run.state.tasks.extend(["mail", "retry", "doomed", "pay", "wait", "whim", "ids"])
         return answer
     if task == "mail":
         found = research("suppliers")
@@ -192,6 +203,11 @@ def work(run: ind.Run[Plan] | ind.Run[Plan2], task: str, attempt: int) -> str:
         run.sleep(3600)
         stamp = run.now()
         return before + mail("after the pause") + str(stamp.year)
+    if task == "whim":
+        # Code that depends on what is not recorded: after a crash it wants another deed, or none.
+        if world().number % 2:
+            flag("red")
+        return greet(int(world().number > 4))
     return model(task)
 
 
@@ -227,5 +243,10 @@ def program(store: RunStore) -> ind.Run[Plan] | object:
     return v1.run("Do everything", store=store, run_id="run", observe=observe, stop=lambda: committed + len(done) >= 3)
 
 
-WORKLOAD = Workload("def", program, RULES, volatile=frozenset({"token"}))
-__all__ = ["WORKLOAD", "Agent", "snapshots"]
+WORKLOAD = Workload(
+    "def",
+    program,
+    RULES,
+    probed=frozenset({"mail", "greet", "charge", "book"}),
+    volatile=frozenset({"token"}),
+)

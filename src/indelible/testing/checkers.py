@@ -40,6 +40,7 @@ class CallStory:
     call: str
     name: str = ""
     effect: str = ""
+    cycle: int = 0
     key: str = ""
     status: str = ""
     source: str = ""
@@ -113,7 +114,7 @@ def stories(events: Iterable[ev.Event]) -> dict[str, CallStory]:
             found[event.call].doubts += 1
         if not isinstance(event, ev.ActionIntended | ev.ActionCompleted | ev.ActionFailed | ev.ActionSettled):
             continue
-        story = found.setdefault(event.call, CallStory(event.call, event.name))
+        story = found.setdefault(event.call, CallStory(event.call, event.name, cycle=event.cycle))
         if isinstance(event, ev.ActionIntended):
             story.effect, story.key, story.status = event.effect, event.key, INTENDED
             story.keys.add(event.key)
@@ -151,6 +152,7 @@ def kept(seen: Mapping[str, str], journal: Journal) -> Iterator[str]:
     """What was handed to the agent as done stays done."""
     completed = {event.call for event in journal.events if isinstance(event, ev.ActionCompleted)}
     completed |= {event.call for event in journal.events if isinstance(event, ev.ActionSettled) and event.happened}
+    completed |= {f"cycle {event.cycle}" for event in journal.events if isinstance(event, ev.CycleCommitted)}
     for call, name in seen.items():
         if call not in completed:
             yield f"lost: the result of {name} was returned to the agent, and is not in the journal"
@@ -186,7 +188,7 @@ def deeds_match(
     told = stories(journal.events)
     intended = {key for story in told.values() for key in story.keys}
     done = {deed.key for deed in ledger if deed.key}
-    listed = {call.call for call in journal.record.in_doubt()} | orphaned(journal)
+    listed = {call.call for call in journal.record.in_doubt()} & orphaned(journal)
     for deed in ledger:
         rule = rules.get(deed.kind)
         if rule is not None and rule.effect != "repeatable" and deed.key not in intended:
@@ -201,7 +203,7 @@ def deeds_match(
         elif story.status in (FAILED_CALL, SETTLED_NOT) and story.key in done and not story.policy:
             if rules_of(ledger, story.key, rules).on_doubt != "assume_not":
                 yield f"the journal says that {story.name} did not happen; it did"
-        elif story.status == INTENDED and story.call not in listed:
+        elif story.status == INTENDED and story.cycle < journal.record.cycle and story.call not in listed:
             yield f"{story.name} is in doubt, and is listed nowhere"
 
 
@@ -290,6 +292,13 @@ def waits_answered(journal: Journal) -> Iterator[str]:
              if isinstance(event, ev.WaitAnswered | ev.ActionSettled) and event.inbox_seq]  # fmt: skip
     if len(taken) != len(set(taken)):
         yield "a message from the inbox was taken twice"
+
+
+def not_written(after: World, run_id: str, own: int) -> Iterator[str]:
+    """A process that was fenced off writes no more; `own` is the head of its journal then."""
+    head = max((batch.last_seq for batch in after.store.read(run_id)), default=0)
+    if head > own:
+        yield f"a process that was fenced off wrote events {own + 1} to {head}"
 
 
 def outcome_of_open(error: IndelibleError) -> str:

@@ -28,12 +28,13 @@ class Fault(StrEnum):
     """The store applies the write, and cannot be reached again by this process, to read it back either."""
     TAKEN_OVER = "taken over"
     """The process hangs until its lease has run out and another one has finished the run; then it goes on."""
+    FENCED_OFF = "fenced off"
+    """The process hangs until its lease has run out and another one has claimed the run; then it goes on."""
     INTERRUPTED = "interrupted"
     """Ctrl-C, or the cancellation of the task: the operation raises, having had its effect."""
 
 
 DEATHS = (Fault.DIE_BEFORE, Fault.DIE_AFTER)
-ALL = tuple(Fault)
 
 
 class Plan(NamedTuple):
@@ -50,7 +51,8 @@ class Operation(NamedTuple):
     faults: tuple[Fault, ...]
 
 
-REQUEST = (Fault.DIE_BEFORE, Fault.DIE_AFTER, Fault.TAKEN_OVER)
+HANGS = (Fault.TAKEN_OVER, Fault.FENCED_OFF)
+REQUEST = (*DEATHS, *HANGS)
 DEED = (*REQUEST, Fault.FAIL_CLEANLY, Fault.APPLIED_BUT_FAILED, Fault.INTERRUPTED)
 LOOK = (*REQUEST, Fault.FAIL_CLEANLY)
 STORE_READ = (*REQUEST, Fault.FAIL_CLEANLY, Fault.STORE_GONE)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from indelible.core import events as ev
 from indelible.core.record import DEEDS
-from indelible.core.requests import Append, Call, Steps
+from indelible.core.requests import Append, Call, Called, Steps
 from indelible.errors import DidNotHappen, IndelibleError, Misuse, StoreUnavailable
 from indelible.runtime.leases import Hold, Renewer
 from indelible.runtime.runs import Run
@@ -29,6 +29,8 @@ from indelible.testing.faults import Fault, Operation, Plan
 from indelible.testing.world import Deed, World
 
 T = TypeVar("T")
+
+MAX_OPERATIONS = 5_000
 
 _current: ContextVar[Process] = ContextVar("indelible_process")
 
@@ -57,7 +59,7 @@ class Process:
         self.dead = False
         self.store_gone = False
         self.hit = ""
-        self.take_over: Callable[[Process], None] | None = None
+        self.hang: Callable[[Process], None] | None = None
         self.store = SimulatedStore(self)
         self.clock = SimulatedClock(self)
         self.runs = SimulatedRuns(self)
@@ -90,6 +92,7 @@ class Process:
         """One operation."""
         fault = self.before(label, possible)
         if fault is Fault.FAIL_CLEANLY:
+            self.world.blind |= possible is faults.LOOK
             raise self._clean(label)
         if fault is Fault.STORE_GONE or (self.store_gone and label.startswith("store")):
             self.store_gone = True
@@ -110,6 +113,8 @@ class Process:
         if self.watch is not None:
             self.watch(self)
         number = len(self.operations)
+        if number >= MAX_OPERATIONS:
+            raise Misuse(f"the process does not end: it has done {number} operations", hint="make the program smaller")
         self.operations.append(Operation(label, possible))
         if self.plan is None or self.plan.at != number:
             return None
@@ -117,8 +122,8 @@ class Process:
         fault = self.plan.fault
         if fault is Fault.DIE_BEFORE:
             self.die()
-        if fault is Fault.TAKEN_OVER and self.take_over is not None:
-            self.take_over(self)
+        if fault in faults.HANGS and self.hang is not None:
+            self.hang(self)
         return fault
 
     def after(self, fault: Fault | None) -> None:
@@ -162,7 +167,10 @@ class Process:
             answer, error = None, None
             try:
                 fault = self.before(_label(request), faults.REQUEST)
+                began = self.world.time
                 answer = yield request
+                if isinstance(answer, Called):
+                    answer.took = self.world.time - began  # what the machine took would differ from run to run
                 self.after(fault)
             except BaseException as raised:
                 error = raised
@@ -205,10 +213,12 @@ def _label(request: Any) -> str:
 
 
 def _done(request: Any) -> list[tuple[str, str]]:
-    """What the agent may rely on once the operation has returned: it was made durable."""
-    if not isinstance(request, Append) or not request.durable:
+    """What the agent may rely on once the operation has returned."""
+    if not isinstance(request, Append):
         return []
     event = request.event
+    if isinstance(event, ev.CycleCommitted):
+        return [(f"cycle {event.cycle}", "a commit")]
     if isinstance(event, ev.ActionCompleted) and (event.effect in DEEDS or event.usage):
         return [(event.call, event.name)]
     return []
@@ -358,12 +368,13 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self._began = process.world.time
         super().__init__(_Jumps(process))
         self.set_exception_handler(lambda _loop, _context: None)
 
     def time(self) -> float:
-        """Simulated seconds."""
-        return self._process.world.time
+        """Simulated seconds since the loop began: epoch seconds are too coarse for a loop's timers."""
+        return self._process.world.time - self._began
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         """Call `func` here and now, after what was to be written before it."""

@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from indelible.core.codec import unpack
-from indelible.core.record import FAILED, FINISHED, PARKED, Record
+from indelible.core.inbox import inbox_of
+from indelible.core.record import FAILED, FINISHED, INTENDED, PARKED, SETTLED_NOT, Record
 from indelible.drive.clock import SystemClock
-from indelible.errors import IndelibleError, LeaseLost, StoreUnavailable
+from indelible.errors import IndelibleError, LeaseLost, Misuse, StoreUnavailable
 from indelible.runtime.runstore import RunStore
+from indelible.stores.owner import Owner
 from indelible.testing import checkers, faults
 from indelible.testing.checkers import Journals, Rule
-from indelible.testing.faults import DEATHS, Fault, Plan
+from indelible.testing.faults import DEATHS, HANGS, Fault, Plan
 from indelible.testing.likeness import likeness
 from indelible.testing.processes import Process, SimulatedDeath, receipt, world
 from indelible.testing.world import Deed, World
@@ -39,6 +40,7 @@ class Workload:
     """What is swept. `program` starts or resumes the run in one process; it may be a coroutine function.
 
     rules: for each kind of deed the program does, what repeating it means.
+    probed: names of the actions whose probe can always tell; nobody may be asked about them.
     volatile: fields of the state that may differ between two runs, such as random ids.
     answers: what the person says, by the kind of what the run waits for.
     """
@@ -46,6 +48,7 @@ class Workload:
     name: str
     program: Callable[[RunStore], Any]
     rules: Mapping[str, Rule] = field(default_factory=dict)
+    probed: frozenset[str] = frozenset()
     run_id: str = "run"
     volatile: frozenset[str] = frozenset()
     answers: Mapping[str, Any] = field(default_factory=lambda: ANSWERS)
@@ -64,6 +67,7 @@ class Report:
     repeats: int = 0
     lost: int = 0
     by_fault: Counter[str] = field(default_factory=Counter)
+    waits: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -99,23 +103,28 @@ def sweep(
     double: bool = True,
     stride: int = 1,
     exact: bool = False,
+    stop_early: bool = False,
 ) -> Report:
     """Run the workload untouched; then with each fault at each operation; then with a second death in each recovery.
 
     stride: n tries only every n-th point of a second death.
     exact: after a second death recover every world, even one that differs only in times, keys and
         seqs from one that was recovered already. That is what takes long.
+    stop_early: end with the first problem.
     """
-    return _Sweep(workload, faults, double, stride, exact).run()
+    return _Sweep(workload, faults, double, stride, exact, stop_early).run()
 
 
 class _Sweep:
-    def __init__(self, workload: Workload, kinds: tuple[Fault, ...], double: bool, stride: int, exact: bool) -> None:
+    def __init__(
+        self, workload: Workload, kinds: tuple[Fault, ...], double: bool, stride: int, exact: bool, stop_early: bool
+    ) -> None:
         self.workload = workload
         self.kinds = kinds
         self.double = double
         self.stride = stride
         self.exact = exact
+        self.stop_early = stop_early
         self.report = Report(workload.name)
         self.journals = Journals(workload.run_id)
         self.expected: World | None = None
@@ -123,14 +132,15 @@ class _Sweep:
         self._doubled: dict[Any, int] = {}
         self._alike: set[Any] = set()
         self._read: set[Any] = set()
+        self._fenced_at = -1
 
     def run(self) -> Report:
         bases = list(self._untouched())
-        for base in bases:
-            for number, operation in enumerate(base.operations):
-                for fault in operation.faults:
-                    if fault in self.kinds:
-                        self._single(base, Plan(number, fault))
+        for plan, base in ((Plan(n, f), b) for b in bases for n, o in enumerate(b.operations) for f in o.faults):
+            if self.stop_early and self.report.problems:
+                break
+            if plan.fault in self.kinds:
+                self._single(base, plan)
         self.report.worlds = len(self._verdicts)
         return self.report
 
@@ -141,6 +151,12 @@ class _Sweep:
             before = world.copy()
             ended = self._process(world, None)
             problems += self._judge(before, world, ended)
+            if ended.error is not None or world.processes >= MAX_PROCESSES:
+                raise Misuse(
+                    f"workload {self.workload.name} does not end by itself; process {world.processes} ended with "
+                    f"{type(ended.error).__name__}: {ended.error}",
+                    hint="make the program end without any fault first",
+                ) from ended.error
             yield _Base(before, ended.process.operations)
             self._attend(world)
         self.expected = world
@@ -154,10 +170,12 @@ class _Sweep:
         before = world.copy()
         where = f"process {world.processes + 1}, operation {plan.at} ({base.operations[plan.at].label}), {plan.fault}"
         problems: list[str] = []
+        self._fenced_at = -1
         ended = self._process(world, plan, problems)
         problems += self._judge(before, world, ended)
         first = world.copy() if self.double and plan.fault in DEATHS else None
-        self._note(problems + self._finish(world), where)
+        exactly = self.exact or plan.fault in DEATHS
+        self._note(problems + (self._finish(world) if exactly else self._recover(before, world)), where)
         if first is not None:
             self.report.double_points += self._deaths(first, where)
 
@@ -232,24 +250,30 @@ class _Sweep:
     ) -> _Ended:  # fmt: skip
         self.report.processes += 1
         process = Process(world, plan, watch)
-        process.take_over = lambda hung: self._take_over(hung, problems if problems is not None else [])
+        process.hang = lambda hung: self._hang(hung, problems if problems is not None else [])
         try:
             process.run(self.workload.program)
         except BaseException as error:
             return _Ended(process, error)
         return _Ended(process, None)
 
-    def _take_over(self, hung: Process, problems: list[str]) -> None:
-        """While a process hangs its lease runs out, and others end the run."""
+    def _hang(self, hung: Process, problems: list[str]) -> None:
+        """While a process hangs its lease runs out, and others claim the run, and maybe end it."""
         world = hung.world
         if self._is_over(world):
             return
         told = checkers.stories(self.journals.read(world).events).values()
-        world.late = {story.key for story in told if story.status == "intended" or story.status == "settled not"}
+        world.late = {story.key for story in told if story.status in (INTENDED, SETTLED_NOT)}
+        world.expire_leases()
+        if hung.plan is not None and hung.plan.fault is Fault.FENCED_OFF:
+            world.store.claim(self.workload.run_id, Owner.here("nobody"), 1.0)
+            world.changes += 1
+            if any(operation.label == "store claim" for operation in hung.operations[:-1]):
+                self._fenced_at = self._head(world)
+            return
         started = world.processes
 
         def others() -> None:
-            world.skipped += 1_000_000.0
             for _ in range(MAX_PROCESSES):
                 if self._is_over(world):
                     return
@@ -267,12 +291,14 @@ class _Sweep:
         problems = self._judge_store(before, after)
         process, error = ended
         if error is not None and not process.dead:
-            expected = isinstance(error, StoreUnavailable | LeaseLost | KeyboardInterrupt) or (
-                process.plan is not None and process.plan.fault in (Fault.INTERRUPTED, Fault.TAKEN_OVER)
-            )
-            if not expected:
+            # An ordinary error is the program's own affair; it is started again.
+            ours = isinstance(error, IndelibleError) and not isinstance(error, StoreUnavailable | LeaseLost)
+            hung = process.plan is not None and process.plan.fault in HANGS
+            if process.plan is None or (ours and not hung) or (isinstance(error, LeaseLost) and not hung):
                 problems.append(f"the process ended with {type(error).__name__}: {error}")
-        if process.plan is not None and process.plan.fault is Fault.TAKEN_OVER:
+        if process.plan is not None and process.plan.fault in HANGS:
+            if process.plan.fault is Fault.FENCED_OFF and self._fenced_at >= 0:
+                problems += checkers.not_written(after, self.workload.run_id, self._fenced_at)
             return problems
         if error is None and process.opened and process.opened[-1]._live is not None:
             live = process.opened[-1]._live.record
@@ -287,8 +313,8 @@ class _Sweep:
             at = (journal.chain, after.store.get_snapshot(run_id, checkers.FINAL))
             if journal.events and at not in self._read:
                 self._read.add(at)
-                record = self._person(after).recover(run_id).record
-                problems += checkers.readable(journal, record)
+                found = self._person(after).recover(run_id)
+                problems += [*checkers.readable(journal, found.record), *found.notices]
         except IndelibleError as error:
             return [*problems, checkers.outcome_of_open(error)]
         done = [deed for deed in after.ledger[len(before.ledger) :] if deed.process == before.processes + 1]
@@ -315,6 +341,9 @@ class _Sweep:
             problems.append(f"the run {end.status} with another result than without the crash")
         return problems
 
+    def _head(self, world: World) -> int:
+        return max((batch.last_seq for batch in world.store.read(self.workload.run_id)), default=0)
+
     def _status(self, world: World) -> str:
         return self._record(world).status
 
@@ -335,18 +364,19 @@ class _Sweep:
             return
         if self._is_answered(world, record):
             return
+        self.report.waits[wait.kind] += 1
         person, run_id = self._person(world), self.workload.run_id
         if wait.kind != "doubt":
             person.answer(run_id, self.workload.answers[wait.kind])
             return
         call = next(call for call in record.in_doubt() if wait.wait == f"doubt:{call.call}")
+        if call.name in self.workload.probed and not world.blind:
+            self._note([f"a person was asked about {call.name}, whose probe can tell"], f"process {world.processes}")
         done: Deed | None = next((deed for deed in world.ledger if deed.key == call.key), None)
         person.settle(run_id, call.call, happened=done is not None, result=done and receipt(done.kind, done.what))
 
     def _is_answered(self, world: World, record: Record) -> bool:
         """True if a message lies in the inbox that no process has taken yet."""
-        from indelible.core.inbox import inbox_of
-
         batches = list(world.store.read(inbox_of(self.workload.run_id)))
         return bool(batches) and batches[-1].last_seq > record.inbox_seq
 
@@ -355,8 +385,3 @@ class _Sweep:
             self.report.repeats += problem.startswith("repeated")
             self.report.lost += problem.startswith("lost")
             self.report.problems.append(f"{where}: {problem}")
-
-
-def result_of(record: Record) -> Any:
-    """What the run finished with."""
-    return unpack(record.result) if record.result else None

@@ -15,6 +15,7 @@ from indelible.stores.memory import MemoryStore
 
 BEGAN = 1_700_000_000.0
 APART_S = 10_000.0
+LONG_S = 1_000_000.0
 BACK_S = 13_600.0
 """Every second process finds the clock an hour earlier than its predecessor: order must not depend on it."""
 
@@ -44,6 +45,8 @@ class World:
         """What was handed to the agent as done, by journal identity: it may never be lost again."""
         self.late: set[str] = set()
         """Keys of deeds that were under way in a process that had been taken over."""
+        self.blind = False
+        """True once a look at the world has failed, so that a person may have to be asked."""
         self.changes = 0
 
     def now(self) -> float:
@@ -57,11 +60,16 @@ class World:
         self.changes += 1
         return self.processes
 
+    def expire_leases(self) -> None:
+        """Let so much time pass that no lease holds any more."""
+        self.skipped += LONG_S
+        self.time += LONG_S
+
     def copy(self) -> World:
         """An independent world as this one is now."""
         twin = World.__new__(World)
         twin.time, twin.processes, twin.changes = self.time, self.processes, self.changes
-        twin.skipped = self.skipped
+        twin.skipped, twin.blind = self.skipped, self.blind
         twin.store = self.store.copy()
         twin.store.clock = twin.now
         twin.ledger, twin.seen, twin.late = self.ledger.copy(), self.seen.copy(), self.late.copy()
@@ -74,4 +82,4 @@ class World:
         entries = [(e.epoch, bool(e.owner)) for e in self.store.list_runs(Query(run_ids=(run_id,))).runs]
         snapshot = self.store.get_snapshot(run_id, 2**62)
         state = (tuple(batches), tuple(inbox), tuple(entries), snapshot and snapshot[0])
-        return (*state, tuple(self.ledger), self.processes, tuple(self.seen), tuple(sorted(self.late)))
+        return (*state, tuple(self.ledger), self.processes, self.blind, tuple(self.seen), tuple(sorted(self.late)))
