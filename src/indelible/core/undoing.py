@@ -55,6 +55,8 @@ def undo_all(live: Live, scope: Scope) -> Steps[tuple[str, ...]]:
             undone = True
         if undone:
             left.discard(call.call)
+        else:
+            left.add(call.call)  # one with a business key is not among the cycle's own
     return tuple(sorted(left))
 
 
