@@ -123,6 +123,7 @@ def test_a_deed_cut_off_by_a_time_limit_and_called_again_is_probed_first(
 ) -> None:
     """Cancellation is never a clean failure: the retry asks the probe before it does anything."""
     sent: list[str] = []
+    limits: list[asyncio.Timeout] = []
 
     async def probe(text: str) -> Any:
         return answer
@@ -131,13 +132,15 @@ def test_a_deed_cut_off_by_a_time_limit_and_called_again_is_probed_first(
     async def send(text: str) -> None:
         sent.append(text)
         if len(sent) == 1:
+            limits[0].reschedule(0)
             await asyncio.get_running_loop().create_future()
 
     @ind.agent(state=Memory, name="tester", backoff_s=0)
     async def agent(run: ind.Run[Memory]) -> None:
         while True:
             try:
-                async with asyncio.timeout(0.001):
+                async with asyncio.timeout(None) as limit:
+                    limits.append(limit)
                     await send("x")
             except TimeoutError:
                 continue
@@ -146,6 +149,36 @@ def test_a_deed_cut_off_by_a_time_limit_and_called_again_is_probed_first(
 
     assert asyncio.run(agent.run("o", store=store, run_id="r")).is_finished
     assert len(sent) == calls
+    assert store.recover("r").record.in_doubt() == []
+
+
+def test_a_deed_whose_intent_could_not_be_written_was_not_done_and_is_in_no_doubt(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked about what this process knows it has not called."""
+    sent: list[str] = []
+    append = store.store.append
+    failing = [True]
+
+    def flaky(writes: list[Write]) -> Any:
+        if failing:
+            raise StoreUnavailable("the disk is full")
+        return append(writes)
+
+    @ind.action(effect="irreversible")
+    def send(text: str) -> None:
+        sent.append(text)
+
+    def body(run: ind.Run[Memory]) -> None:
+        monkeypatch.setattr(store.store, "append", flaky)
+        monkeypatch.setattr("indelible.stores.writer.PAUSES_S", ())
+        with pytest.raises(StoreUnavailable):
+            send("x")
+        failing.clear()
+        run.finish(run.notices)
+
+    assert agent_of(body).run("o", store=store, run_id="r").result == []
+    assert sent == []
     assert store.recover("r").record.in_doubt() == []
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from indelible.core.actions import Spec
 from indelible.core.journal import Journal
 from indelible.core.record import COMPLETED, CallRecord, Record
+from indelible.core.requests import Park
 from indelible.core.state import Shape, Workspace
 from indelible.errors import LeaseLost, Misuse
 
@@ -130,8 +131,17 @@ class Entry:
         self._holders: dict[str, object] = {}
         self.recalled = 0
         self.open = True
+        self.signal: Park | None = None
+        """Why this entry must wait; kept, for `gather(return_exceptions=True)` and task groups hold a signal back."""
+        self.left: dict[str, Any] = {}
+        """What left a deed in doubt in this entry, by call."""
         self.result: bytes | None = None
         """What `finish` was given, packed; None until then."""
+
+    def wait(self, signal: Park) -> Park:
+        """Keep `signal`, which the caller raises."""
+        self.signal = self.signal or signal
+        return signal
 
     def hold(self, call: str, holder: object) -> bool:
         """Make the call `holder`'s, unless another call of this entry has it; safe in several threads."""

@@ -21,11 +21,21 @@ MAX_TEXT = 2_000
 def text_of(error: BaseException) -> str:
     """One line for listings: the class and the message, cut at 2,000 characters."""
     try:
-        message = str(error)
+        parts = "; ".join(text_of(part) for part in leaves(error)) if isinstance(error, BaseExceptionGroup) else ""
+        message = parts or str(error)
     except Exception as broken:
         message = f"(its text cannot be read: {type(broken).__name__})"
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return text[:MAX_TEXT].encode("utf-8", "replace").decode()
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions that a group holds, at any depth; of any other exception, itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from leaves(part)
+    else:
+        yield error
 
 
 def stops_the_run(error: BaseException) -> bool:
@@ -33,6 +43,8 @@ def stops_the_run(error: BaseException) -> bool:
 
     The run stops and stays as it is, no attempt is counted, and it goes on once the cause is gone.
     """
+    if isinstance(error, BaseExceptionGroup):
+        return any(stops_the_run(part) for part in leaves(error))
     if not isinstance(error, Exception):
         return True
     return isinstance(error, IndelibleError) and not isinstance(error, ActionFailed)
@@ -64,9 +76,21 @@ def rebuild(packed: bytes, name: str) -> BaseException:
             f"{name} failed with {stored.get('text')}",
             hint=f"import {stored.get('module')} before the run is resumed, to get its own exception class back",
         )
-    args, fields = stored.get("args"), stored.get("fields")
+    try:
+        return _made(kind, stored.get("args"), stored.get("fields"))
+    except Exception as error:
+        return ActionFailed(
+            f"{name} failed with {stored.get('text')}",
+            hint=f"{kind.__qualname__} cannot be made again from its args ({type(error).__name__}); "
+            "catch indelible.errors.ActionFailed as well",
+        )
+
+
+def _made(kind: type[BaseException], args: Any, fields: Any) -> BaseException:
     values = [from_plain(arg, GENERIC) for arg in args] if isinstance(args, list) else []
-    error: BaseException = kind.__new__(kind, *values)
+    # Python's own exceptions keep their parts where only their own `__init__` puts them.
+    builtin = kind.__module__ == "builtins"
+    error: BaseException = kind(*values) if builtin else kind.__new__(kind, *values)
     error.args = tuple(values)
     if isinstance(fields, dict):
         for field, value in fields.items():
@@ -88,10 +112,9 @@ def _storable(value: Any) -> Plain | None:
 
 
 def _loaded(module: str, name: str) -> type[BaseException] | None:
-    for kind in _descend(Exception):
-        if kind.__module__ == module and kind.__qualname__ == name:
-            return kind
-    return None
+    # The newest of that name: an older one may be left of a module that was loaded again.
+    found = [kind for kind in _descend(Exception) if kind.__module__ == module and kind.__qualname__ == name]
+    return found[-1] if found else None
 
 
 def _descend(kind: type[Exception]) -> Iterator[type[Exception]]:

@@ -27,11 +27,11 @@ from indelible.core.actions import (
     keyed_id,
 )
 from indelible.core.codec import Plain, digest, from_plain, pack, to_plain, unpack
-from indelible.core.cycle import Scope
+from indelible.core.cycle import Entry, Scope
 from indelible.core.failures import describe, rebuild, stops_the_run, text_of
-from indelible.core.record import COMPLETED, FAILED_CALL, INTENDED, SETTLED_NOT, CallRecord
+from indelible.core.record import COMPLETED, FAILED_CALL, INTENDED, NOBODY, SETTLED_NOT, CallRecord
 from indelible.core.requests import NOW, Append, Call, Called, ControlSignal, Enter, Entropy, Park, Steps
-from indelible.errors import DidNotHappen, Misuse, NotStorable
+from indelible.errors import DidNotHappen, LeaseLost, Misuse, NotStorable
 
 WORTH_COMMITS = 20
 """A repeatable result that took longer than this many commits is made durable at once."""
@@ -159,14 +159,12 @@ def _settle(a: Attempt) -> Steps[Any]:
             probed, answer = yield from _probe(a, record.key)
         elif verdict is Verdict.CALL_SAME_KEY:
             if record.in_doubt:
-                by = "its probe" if probed is Probed.DID_NOT_HAPPEN else "policy"
-                at = yield NOW
-                yield Append(ev.ActionSettled(at, record.cycle, a.call, a.spec.name, False, by), durable=True)
+                yield from _settled_not(a, record, probed)
             return (yield from _call(a, record.key))
         elif verdict is Verdict.TAKE_PROBED:
-            return (yield from _record_happened(a, answer, "probe"))
+            return (yield from _record_happened(a, answer, probed))
         elif verdict is Verdict.ASSUME_HAPPENED:
-            return (yield from _record_happened(a, Happened(), "policy"))
+            return (yield from _record_happened(a, Happened(), probed))
         else:
             raise _doubt(a, answer)
 
@@ -219,7 +217,14 @@ def _call(a: Attempt, key: str) -> Steps[Any]:
         intent = ev.ActionIntended(at, live.record.cycle, live.record.attempt, a.call, spec.name, spec.effect, key,
                                    a.packed, bool(a.business), within=a.scope.call)  # fmt: skip
         # The store checks the epoch in this append, so nothing is called by a writer that was fenced off.
-        yield Append(intent, durable=True)
+        try:
+            yield Append(intent, durable=True)
+        except (GeneratorExit, LeaseLost):
+            raise
+        except BaseException:
+            # The write failed, or a cancellation came with it: whatever the disk holds, nothing was called.
+            yield Append(ev.ActionSettled(at, live.record.cycle, a.call, spec.name, False, NOBODY))
+            raise
         entry.must_hold()
     try:
         called: Called = yield Call(spec.fn, a.args, kwargs, child)
@@ -229,6 +234,7 @@ def _call(a: Attempt, key: str) -> Steps[Any]:
         return (yield from _raised(a, child, error, key))
     except BaseException as error:
         if spec.effect is Effect.IRREVERSIBLE:
+            entry.left[a.call] = a
             yield Append(ev.ActionDoubted(at, live.record.cycle, a.call, spec.name, text_of(error)))
         raise
     yield from _completed(a, child, called, at)
@@ -271,12 +277,12 @@ def _raised(a: Attempt, child: Scope, error: Exception, key: str) -> Steps[Any]:
     yield Append(ev.ActionDoubted(at, record.cycle, a.call, spec.name, text_of(error)))
     probed, answer = yield from _probe(a, key)
     if probed is Probed.HAPPENED:
-        return (yield from _record_happened(a, answer, "probe"))
+        return (yield from _record_happened(a, answer, probed))
     if probed is Probed.DID_NOT_HAPPEN or spec.on_doubt is OnDoubt.ASSUME_NOT:
         yield Append(failed, durable=True)
         raise error
     if spec.on_doubt is OnDoubt.ASSUME_HAPPENED:
-        return (yield from _record_happened(a, Happened(), "policy"))
+        return (yield from _record_happened(a, Happened(), probed))
     raise _doubt(a, answer) from error
 
 
@@ -303,9 +309,10 @@ def _probe(a: Attempt, key: str) -> Steps[tuple[Probed, Any]]:
     )
 
 
-def _record_happened(a: Attempt, answer: Any, source: str) -> Steps[Any]:
+def _record_happened(a: Attempt, answer: Any, probed: Probed) -> Steps[Any]:
     """Record that the action happened though its own return was never seen."""
     spec, unstorable = a.spec, ""
+    source = "probe" if probed is Probed.HAPPENED else "policy"
     try:
         result = pack(to_plain(answer.result, spec.types, f"the result its probe gave for {spec.name}()"))
     except NotStorable as error:
@@ -319,7 +326,35 @@ def _record_happened(a: Attempt, answer: Any, source: str) -> Steps[Any]:
     return answer.result
 
 
+def settle_left(entry: Entry) -> Steps[Park | None]:
+    """Before the cycle ends: ask about the deeds that this entry left in doubt, such as one cut off by a time limit
+    that the cycle has caught. A reason to park if a person must be asked."""
+    for a in [left for left in entry.left.values() if isinstance(left, Attempt)]:
+        record = entry.live.record.find(a.call)
+        if record is None or not record.in_doubt:
+            continue
+        probed, answer = yield from _probe(a, record.key)
+        verdict = decide(a.spec.effect, Found.INTENT, probed, a.spec.on_doubt)
+        if verdict is Verdict.CALL_SAME_KEY:
+            yield from _settled_not(a, record, probed)
+        elif verdict is Verdict.PARK:
+            return _doubt(a, answer)
+        else:
+            try:
+                yield from _record_happened(a, answer if probed is Probed.HAPPENED else Happened(), probed)
+            except NotStorable:
+                pass  # recorded; whoever asks for its result is told
+    return None
+
+
+def _settled_not(a: Attempt, record: CallRecord, probed: Probed) -> Steps[None]:
+    by = "its probe" if probed is Probed.DID_NOT_HAPPEN else "policy"
+    at = yield NOW
+    yield Append(ev.ActionSettled(at, record.cycle, a.call, a.spec.name, False, by), durable=True)
+
+
 def _doubt(a: Attempt, answer: Any) -> Park:
+    a.entry.left[a.call] = a
     why = f" ({answer.reason})" if isinstance(answer, UnknownAnswer) and answer.reason else ""
     return Park(
         f"doubt:{a.call}",
@@ -342,13 +377,13 @@ def _unclaimed(a: Attempt) -> CallRecord | None:
         return None
     wait = record.waits.get(f"diverged:{a.call}")
     if wait is None or not wait.answered:
-        raise Park(
+        raise a.entry.wait(Park(
             f"diverged:{a.call}",
             "diverged",
             f"The code now wants another {a.spec.name} than the one already done in this cycle. Answer 'recorded' to "
             f"take the one that was done in its place, or 'both' to do the new one as well.",
             detail=pack({"recorded": [other.args for other in others], "wanted": a.packed}),
-        )
+        ))  # fmt: skip
     return others[0] if unpack(wait.answer) == "recorded" else None
 
 
@@ -356,8 +391,8 @@ def _approval(a: Attempt) -> Steps[None]:
     record = a.entry.live.record
     wait = record.waits.get(f"approve:{a.call}")
     if wait is None or not wait.answered:
-        raise Park(f"approve:{a.call}", "approve", f"May {a.spec.name} be done? Answer 'yes' or 'no'.",
-                   detail=pack({"wanted": a.packed}))  # fmt: skip
+        raise a.entry.wait(Park(f"approve:{a.call}", "approve", f"May {a.spec.name} be done? Answer 'yes' or 'no'.",
+                                detail=pack({"wanted": a.packed})))  # fmt: skip
     if unpack(wait.answer) == "yes":
         return
     error = DidNotHappen(f"{a.spec.name} was not approved by {wait.by}")

@@ -17,8 +17,9 @@ from indelible.core.changes import retry_changes
 from indelible.core.codec import digest, from_plain, pack, to_plain, unpack
 from indelible.core.collections import NotDue
 from indelible.core.cycle import Entry, Live, Scope
-from indelible.core.failures import stops_the_run, text_of
+from indelible.core.failures import leaves, stops_the_run, text_of
 from indelible.core.inbox import read_inbox
+from indelible.core.perform import settle_left
 from indelible.core.record import COMPLETED, DEEDS, PARKED, RUNNING
 from indelible.core.requests import FLUSH, NOW, Append, Call, Drain, Park, Sleep, Steps, StoreCall
 from indelible.core.undoing import compensable, standing, undo_all
@@ -148,13 +149,19 @@ def suspend(entry: Entry) -> Steps[None]:
     yield FLUSH
 
 
-def signal_of(entry: Entry, error: BaseException) -> Park | None:
-    """The reason to park, if that is what the exception means."""
-    if isinstance(error, Park):
-        return error
-    if isinstance(error, NotDue):
-        return Park(f"due:{entry.scope.nth('due')}", "due", "The next task is not due yet.", error.at)
-    return None
+def signal_of(entry: Entry, raised: list[BaseException]) -> Steps[Park | None]:
+    """The reason to park: what the cycle raised, alone or in a group; or a signal that did not come through; or a
+    deed left in doubt."""
+    for error in raised:
+        if isinstance(error, Park):
+            return error
+        if isinstance(error, NotDue):
+            return Park(f"due:{entry.scope.nth('due')}", "due", "The next task is not due yet.", error.at)
+    entry.open = False
+    yield Drain(entry.scope)
+    if entry.signal is not None or any(stops_the_run(error) for error in raised):
+        return entry.signal
+    return (yield from settle_left(entry))
 
 
 def leave(entry: Entry, error: BaseException | None) -> Steps[str]:
@@ -163,18 +170,20 @@ def leave(entry: Entry, error: BaseException | None) -> Steps[str]:
     An error of Indelible's own, such as a value that cannot be stored, is a fault of the
     program, not of the task: no attempt is counted, so that the run can go on once the code is mended.
     """
-    if error is None:
-        yield from commit(entry)
-        return "committed"
-    signal = signal_of(entry, error)
+    raised = [] if error is None else list(leaves(error))
+    halted = entry.live.lost or not all(isinstance(part, Exception | Park | NotDue) for part in raised)
+    signal = None if halted else (yield from signal_of(entry, raised))
     if signal is not None:
         yield from park(entry, signal)
         return "parked"
-    if stops_the_run(error):
+    if any(stops_the_run(part) for part in raised):
         if not entry.live.lost:
             yield from suspend(entry)
         entry.open = False
         return "interrupted"
+    if error is None:
+        yield from commit(entry)
+        return "committed"
     return "gave up" if (yield from roll_back(entry, error)) else "rolled back"
 
 
@@ -237,7 +246,7 @@ def wait_in(scope: Scope, what: str, signal: Park, types: Any) -> Any:
         )
     wait = scope.entry.live.record.waits.get(signal.wait)
     if wait is None or not wait.answered:
-        raise signal
+        raise scope.entry.wait(signal)
     return from_plain(unpack(wait.answer), types, what)
 
 

@@ -22,6 +22,8 @@ RUNNING, PARKED, FINISHED, FAILED = "running", "parked", "finished", "failed"
 
 INTENDED, COMPLETED, FAILED_CALL, SETTLED_NOT = "intended", "completed", "failed", "settled not"
 DEEDS = ("idempotent", "irreversible")
+NOBODY = "nobody"
+"""Who settles what was never in doubt: an intent is on disk, and the process knows that it did not go on."""
 
 
 class CallRecord(msgspec.Struct, omit_defaults=True):
@@ -221,6 +223,8 @@ def _settled(r: Record, e: ev.ActionSettled) -> None:
         call.status = SETTLED_NOT
     _resolved(r, e.call)
     _answer_doubt(r, e.call)
+    if e.by == NOBODY:
+        return
     what = "happened" if e.happened else "did not happen"
     r.notices.append(f"The action {e.name} ({e.call}) was in doubt; {e.by} settled that it {what}.")
 
