@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,22 @@ def test_the_same_corpus_gives_the_same_passages(python_docs: Corpus) -> None:
     assert again.sources == python_docs.sources
     for query in ("import system", "exceptions raised", "sorting"):
         assert again.search(query, 10) == python_docs.search(query, 10)
+
+
+def test_the_hooks_of_a_program_do_not_change_pythons_documentation(
+    python_docs: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a quote that a run in one program noted could not be found again by another."""
+
+    def hook(*args: object) -> None:
+        """A hook of the program's own, which is documented at more than forty characters' length."""
+
+    for module, name in ((sys, "excepthook"), (sys, "displayhook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, name, hook)
+    other = Corpus.default()
+    assert other.sources == python_docs.sources
+    assert all(other.text(source) == python_docs.text(source) for source in other.sources)
+    assert other.text("pydoc:sys.excepthook") == sys.__excepthook__.__doc__
 
 
 @pytest.mark.parametrize("query", AWKWARD)

@@ -286,7 +286,9 @@ def _docstrings(prefix: str, module: object) -> Iterator[tuple[str, str]]:
     yield from _documented(f"pydoc:{prefix}", module)
     exported = getattr(module, "__all__", None)
     for name in sorted(exported if exported is not None else vars(module)):
-        member = vars(module).get(name)
+        # A program may have put a hook of its own in place of Python's; the original stays under this name.
+        original = f"__{name}__" if name.endswith("hook") else name
+        member = vars(module).get(original, vars(module).get(name))
         if name.startswith("_") or not (inspect.isclass(member) or inspect.isroutine(member)):
             continue
         own = getattr(member, "__module__", None) == prefix
