@@ -179,9 +179,9 @@ def main(arguments: list[str] | None = None) -> None:
         if given.until_eof:
             # A parent that is killed cannot stop its child; its end of the pipe is closed all the same.
             threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
-        sys.stdout.write(f"{server.url}\n")
-        sys.stdout.flush()
         try:
+            sys.stdout.write(f"{server.url}\n")
+            sys.stdout.flush()
             server.serve_forever()
         except KeyboardInterrupt:
             pass
