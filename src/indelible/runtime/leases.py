@@ -64,7 +64,9 @@ class Renewer:
                 self._lose(hold, error)
             else:
                 if epoch != live.epoch:
+                    # Its successor has let go meanwhile. The run is not for us either: our view of it is old.
                     self._lose(hold, None)
+                    self._store.claim(live.record.run_id, hold.owner, 0)
 
     def close(self) -> None:
         """End the thread."""
@@ -89,5 +91,3 @@ class Renewer:
     def _serve(self) -> None:
         while not self._stop.wait(self._ttl_s / 3):
             self.renew()
-
-
