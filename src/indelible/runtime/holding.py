@@ -7,6 +7,7 @@ Invariant: a run that cannot be opened is let go of, and nothing about it has ch
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -64,7 +65,7 @@ class Holding:
         self._renewer = renewer
         self._observe = observe
         self._hold: Hold | None = None
-        self._nonce = ""
+        self._nonce, self._pid = "", 0
         if objective is not None and (not isinstance(objective, str) or not objective.strip()):
             raise Misuse("the objective is empty", hint=f'{agent.name}.run("Find three suppliers", ...)')
 
@@ -78,7 +79,7 @@ class Holding:
             raise Misuse(f"run {self.run_id} is open already", hint="use the run that is open, or close it first")
         if self.objective is None:
             self._must_exist()
-        self._nonce = self.port.clock.entropy(8).hex()
+        self._nonce, self._pid = self.port.clock.entropy(8).hex(), os.getpid()
         enter(self._nonce)
         owner = Owner.here(self._nonce)
         try:
@@ -120,10 +121,9 @@ class Holding:
         await asyncio.to_thread(self.close)
 
     def _let_go(self, owner: str) -> None:
-        lost = self.live is not None and self.live.lost
         leave(self._nonce)
-        if lost:
-            return
+        if os.getpid() != self._pid:
+            return  # a fork has its parent's name
         try:
             self.port.store.claim(self.run_id, owner, 0)
         except (IndelibleError, StoreUnavailable):

@@ -1,8 +1,12 @@
 """One run's way to its store: events in, batches out, one in flight at a time.
 
 Owns: the order in which a run's batches are written, and who waits for which.
-Must never: let two batches of a run be under way at once, or drop one that failed.
+Must never: let two batches of a run be under way at once, or drop one that failed; write for a
+run that is lost, be it to another process, to the parent of a fork, or to an interruption.
 Invariant: when `flush` returns, everything appended before it was called is durable.
+
+An interruption (Ctrl-C) may come between any two steps, so that nobody knows what this process has
+in memory. What the store has acknowledged is known: the run is given up here and opened anew.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from indelible.core.cycle import Live
 from indelible.core.events import Event
 from indelible.core.journal import Sealed
 from indelible.core.record import Record, fold
-from indelible.errors import LeaseLost, StaleWriter, StoreUnavailable
+from indelible.errors import LeaseLost, StaleWriter
 from indelible.stores.base import Label, Write
 from indelible.stores.writer import Writer
 
@@ -43,9 +47,13 @@ class Feed:
 
     def append(self, event: Event) -> int:
         """Take an event into memory, let it have its effect on the record, and return its seq."""
-        with self._mutex:
-            seq = self._journal.append(event)
-            fold(self._record, seq, event)
+        try:
+            with self._mutex:
+                seq = self._journal.append(event)
+                fold(self._record, seq, event)
+        except BaseException:
+            self._give_up()
+            raise
         if self._observe is not None:
             self._observe(event)
         return seq
@@ -56,8 +64,19 @@ class Feed:
         Raises `LeaseLost` if the run was taken over, `StoreUnavailable` if it cannot be written
         just now; what waits is kept and goes with the next flush.
         """
+        try:
+            self._flush()
+        except Exception:
+            raise
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _flush(self) -> None:
         future: Future[None] = Future()
         with self._mutex:
+            if self._live.lost:
+                raise self._lost()
             upto = self._journal.seq
             if self._journal.durable_seq >= upto:
                 return None
@@ -65,31 +84,52 @@ class Feed:
                 self._waiting.append((upto, future))
                 write = None
             else:
-                self._flying, write = True, self._seal()
+                write = self._seal()
+                self._flying = True
         if write is None:
             return future.result()
         error = self._landed(self._write(write))
         if error is not None:
             raise error
         if self._journal.durable_seq < upto:
-            self.flush()  # an earlier batch that had failed went first
+            self._flush()  # an earlier batch that had failed went first
         return None
 
     def flush_soon(self) -> Future[None]:
         """As `flush`, in the background."""
         future: Future[None] = Future()
-        with self._mutex:
-            upto = self._journal.seq
-            if self._journal.durable_seq >= upto:
-                future.set_result(None)
-                return future
-            self._waiting.append((upto, future))
-            if self._flying:
-                return future
-            self._flying = True
-        # Sealed by the writer, which is where an event loop has a second core to work on.
-        self._writer.submit(self._sealed, self._landed)
+        try:
+            with self._mutex:
+                upto = self._journal.seq
+                if self._live.lost:
+                    future.set_exception(self._lost())
+                    return future
+                if self._journal.durable_seq >= upto:
+                    future.set_result(None)
+                    return future
+                self._waiting.append((upto, future))
+                if self._flying:
+                    return future
+                self._flying = True
+            # Sealed by the writer, which is where an event loop has a second core to work on.
+            self._writer.submit(self._sealed, self._landed)
+        except BaseException:
+            self._give_up()
+            raise
         return future
+
+    def _give_up(self) -> None:
+        """This process was interrupted in the middle of it: write nothing more, and let nobody wait."""
+        live = self._live
+        live.lost = live.lost or f"run {self._record.run_id} was interrupted in the middle of a write"
+        with self._mutex:
+            waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            future.set_exception(self._lost())
+
+    def _lost(self) -> LeaseLost:
+        run_id = self._record.run_id
+        return LeaseLost(self._live.lost, hint=f"indelible show {run_id}", run=run_id)
 
     def _sealed(self) -> Write:
         with self._mutex:
@@ -105,10 +145,6 @@ class Feed:
             self._writer.write(write)
         except Exception as error:
             return error
-        except BaseException:
-            # Ctrl-C in the middle: the batch stays in flight and is offered again by the next flush.
-            self._landed(StoreUnavailable("the write was interrupted"))
-            raise
         self._live.commit_cost_s += 0.1 * (perf_counter() - began - self._live.commit_cost_s)
         return None
 
@@ -136,4 +172,4 @@ class Feed:
         if not isinstance(error, StaleWriter):
             return error
         self._live.lost = self._live.lost or error.what
-        return LeaseLost(error.what, hint=f"indelible show {self._record.run_id}", run=self._record.run_id)
+        return self._lost()

@@ -106,9 +106,14 @@ class Writer:
         """
         group: list[_Waiting] = []
         try:
+            # By `with`, and not by `acquire`: Ctrl-C cannot come between the lock and its release.
             with self._committing:
-                if mine is None or not mine.done:
-                    group = self._commit()
+                try:
+                    if mine is None or not mine.done:
+                        self._commit(group)
+                finally:
+                    while self._queue and self._queue[0].done:
+                        self._queue.popleft()
         finally:
             for waiting in group:
                 _ring(waiting)
@@ -119,21 +124,19 @@ class Writer:
             if waiting.landed is not None:
                 waiting.landed(waiting.error)
 
-    def _commit(self) -> list[_Waiting]:
-        """Take what waits, commit it in one transaction, and say how each write fared."""
-        group: list[_Waiting] = []
-        while self._queue and len(group) < MAX_GROUP:
-            group.append(self._queue.popleft())
+    def _commit(self, group: list[_Waiting]) -> None:
+        """Commit what waits in one transaction, and say how each write fared.
+
+        A write stays in the queue until that is known. If Ctrl-C ends this half-way, others may wait for it: the next
+        one to lead finds out what landed.
+        """
+        group.extend(self._queue[at] for at in range(min(len(self._queue), MAX_GROUP)))
         answers: Iterator[IndelibleError | None] = iter(())
         failed: Exception | None = None
         try:
             writes = [write for waiting in group if (write := self._made(waiting)) is not None]
             if writes:
                 answers = iter(self._store.append(writes))
-        except (KeyboardInterrupt, SystemExit):
-            # Others wait for this group: leave it to the next caller, who finds out what landed.
-            self._queue.extendleft(reversed(group))
-            raise
         except Exception as error:
             failed = error
         for waiting in group:
@@ -142,7 +145,6 @@ class Writer:
                 unsure = failed is not None or isinstance(answer, StaleWriter)
                 waiting.error = self._resolve(waiting.write, answer) if unsure and answer is not None else answer
             waiting.done = True
-        return group
 
     def _made(self, waiting: _Waiting) -> Write | None:
         if waiting.write is None and waiting.make is not None:
