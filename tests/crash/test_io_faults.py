@@ -97,6 +97,7 @@ class _Story:
             if self.witness is not None:
                 lost = [text for text in self.witness.forgotten(runs.store) if "snapshot" not in text]
                 assert not lost, lost
+        assert not self.outside.premature
         assert Counter(deed.what for deed in self.outside.ledger) == Counter(ORDERS)
         assert _integrity(self.path) == "ok"
 

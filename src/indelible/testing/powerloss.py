@@ -238,6 +238,8 @@ class Outside:
     ledger: list[Deed] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
     """Receipts that irreversible actions returned to the agent."""
+    premature: list[str] = field(default_factory=list)
+    """Deeds that began before their intent was acknowledged."""
 
 
 class Hasty(SystemClock):
@@ -382,6 +384,7 @@ class _Judged:
             self._note(checkers.conserved(record.doc))
             if (record.status, record.result) != (end.status, end.result):
                 self._note([f"{run_id} {record.status} with another result than without the cut"])
+        self._note(f"{deed} began before its intent was acknowledged" for deed in outside.premature)
         done = Counter((deed.kind, deed.what) for deed in outside.ledger)
         for deed in {(deed.kind, deed.what) for deed in wanted.outside.ledger} | set(done):
             # An intent that power loss may take cannot keep a deed from being done again.
