@@ -133,6 +133,8 @@ class Entry:
         self.open = True
         self.signal: Park | None = None
         """Why this entry must wait; kept, for `gather(return_exceptions=True)` and task groups hold a signal back."""
+        self.astray: dict[str, Any] = {}
+        """What made it wait because the code and the world have diverged, by the wait's name."""
         self.left: dict[str, Any] = {}
         """What left a deed in doubt in this entry, by call."""
         self.result: bytes | None = None

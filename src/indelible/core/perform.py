@@ -30,11 +30,14 @@ from indelible.core.codec import Plain, digest, from_plain, pack, to_plain, unpa
 from indelible.core.cycle import Entry, Scope
 from indelible.core.failures import describe, rebuild, stops_the_run, text_of
 from indelible.core.record import COMPLETED, FAILED_CALL, INTENDED, NOBODY, SETTLED_NOT, CallRecord
-from indelible.core.requests import NOW, Append, Call, Called, ControlSignal, Enter, Entropy, Park, Steps
+from indelible.core.requests import NOW, Append, Call, Called, ControlSignal, Enter, Entropy, Park, Sleep, Steps
 from indelible.errors import DidNotHappen, LeaseLost, Misuse, NotStorable
 
 WORTH_COMMITS = 20
 """A repeatable result that took longer than this many commits is made durable at once."""
+
+PATIENCE_S = (0.0,) * 16 + (0.01, 0.04, 0.15)
+"""How long a deed that seems to diverge waits for other tasks and threads of its cycle to ask for what was done."""
 
 NONE = pack(None)
 
@@ -132,7 +135,7 @@ def _settle(a: Attempt) -> Steps[Any]:
     """Walk the decision table until it says take, raise, call or park."""
     record = a.entry.live.record.find(a.call)
     if record is None and a.spec.effect is Effect.IRREVERSIBLE:
-        record = _unclaimed(a)
+        record = yield from _unclaimed(a)
         if record is not None:
             a.call = record.call
     a.entry.claimed.add(a.call)
@@ -364,19 +367,30 @@ def _doubt(a: Attempt, answer: Any) -> Park:
     )
 
 
-def _unclaimed(a: Attempt) -> CallRecord | None:
-    """A deed of that name done on an earlier entry that this entry has not asked for: the world
-    and the code have diverged. Park until a person says which holds."""
-    record = a.entry.live.record
-    others = [
-        call for call in record.calls.values()
+def _others(a: Attempt) -> list[CallRecord]:
+    """The deeds of that name done on an earlier entry that this entry has not asked for, so far."""
+    # A copy: other threads perform actions of this cycle as well.
+    return [
+        call for call in list(a.entry.live.record.calls.values())
         if call.name == a.spec.name and call.effect == Effect.IRREVERSIBLE and not call.undoes
         and call.status in (COMPLETED, INTENDED) and not a.entry.covers(call)
     ]  # fmt: skip
+
+
+def _unclaimed(a: Attempt) -> Steps[CallRecord | None]:
+    """If an earlier entry did a deed of that name which this one has not asked for, the world and the code have
+    diverged, unless another task or thread of this cycle is about to ask. Park until a person says which holds."""
+    record = a.entry.live.record
+    wait = record.waits.get(f"diverged:{a.call}")
+    for pause in PATIENCE_S if wait is None or not wait.answered else ():
+        if not _others(a):
+            return None
+        yield Sleep(pause)
+    others = _others(a)
     if not others:
         return None
-    wait = record.waits.get(f"diverged:{a.call}")
     if wait is None or not wait.answered:
+        a.entry.astray[f"diverged:{a.call}"] = a
         raise a.entry.wait(Park(
             f"diverged:{a.call}",
             "diverged",
@@ -385,6 +399,12 @@ def _unclaimed(a: Attempt) -> CallRecord | None:
             detail=pack({"recorded": [other.args for other in others], "wanted": a.packed}),
         ))  # fmt: skip
     return others[0] if unpack(wait.answer) == "recorded" else None
+
+
+def back_on_course(entry: Entry, signal: Park) -> bool:
+    """True if this entry is to wait because of deeds it had not asked for, and by its end has asked for them all."""
+    a = entry.astray.get(signal.wait)
+    return isinstance(a, Attempt) and not _others(a)
 
 
 def _approval(a: Attempt) -> Steps[None]:

@@ -19,7 +19,7 @@ from indelible.core.collections import NotDue
 from indelible.core.cycle import Entry, Live, Scope
 from indelible.core.failures import leaves, stops_the_run, text_of
 from indelible.core.inbox import read_inbox
-from indelible.core.perform import settle_left
+from indelible.core.perform import back_on_course, settle_left
 from indelible.core.record import COMPLETED, DEEDS, PARKED, RUNNING
 from indelible.core.requests import FLUSH, NOW, Append, Call, Drain, Park, Sleep, Steps, StoreCall
 from indelible.core.undoing import compensable, standing, undo_all
@@ -175,6 +175,9 @@ def leave(entry: Entry, error: BaseException | None) -> Steps[str]:
     signal = None if halted else (yield from signal_of(entry, raised))
     if signal is not None:
         yield from park(entry, signal)
+        if back_on_course(entry, signal):
+            at = yield NOW
+            yield Append(ev.WaitAnswered(at, entry.live.record.cycle, signal.wait, pack("both"), "the code itself"))
         return "parked"
     if any(stops_the_run(part) for part in raised):
         if not entry.live.lost:
