@@ -25,7 +25,7 @@ class Counter(ind.State):
 
 
 @ind.action(effect="irreversible")
-def knock(door: str, *, key: str) -> str:
+def knock(door: str, *, key: str = "") -> str:
     try:
         return world().perform("knock", door, key=key)
     except BaseException:

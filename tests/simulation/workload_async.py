@@ -45,19 +45,19 @@ async def sent(to: str, *, key: str) -> object:
 
 
 @ind.action(effect="irreversible", probe=sent)
-async def mail(to: str, *, key: str) -> str:
+async def mail(to: str, *, key: str = "") -> str:
     await asyncio.sleep(0)
     return world().perform("mail", to, key=key)
 
 
 @ind.action(effect="irreversible")
-async def post(text: str, *, key: str) -> str:
+async def post(text: str, *, key: str = "") -> str:
     """No probe: a person is asked."""
     return world().perform("post", text, key=key)
 
 
 @ind.action(effect="idempotent")
-async def put_row(row: str, *, key: str) -> str:
+async def put_row(row: str, *, key: str = "") -> str:
     return world().upsert("row", row, key=key)
 
 
@@ -66,7 +66,7 @@ async def send_back(item: str, *, key: str) -> None:
 
 
 @ind.action(effect="irreversible", key=lambda item: f"order-{item}", undo=send_back)
-async def order(item: str, *, key: str) -> str:
+async def order(item: str, *, key: str = "") -> str:
     return world().perform("order", item, key=key)
 
 
@@ -127,7 +127,7 @@ async def own_loop(store: RunStore) -> Outcome:
                 assert one == two
                 try:
                     async with asyncio.timeout(3):
-                        await asyncio.gather(model(f"slow {number}"), asyncio.sleep(60))
+                        await asyncio.gather(model(f"slow {number}"), asyncio.Event().wait())
                 except TimeoutError:
                     run.state.notes.append(await mail(f"late {number}"))
                 run.state.cycles += 1
@@ -136,5 +136,11 @@ async def own_loop(store: RunStore) -> Outcome:
         return run.outcome
 
 
-WORKLOAD = Workload("async def", program, RULES, probed=frozenset({"mail"}))
+WORKLOAD = Workload(
+    "async def",
+    program,
+    RULES,
+    probed=frozenset({"mail"}),
+    must_do=frozenset({("mail", "ann"), ("mail", "carl"), ("order", "pen"), ("return", "pen"), ("post", "all: yes")}),
+)
 OWN_LOOP = Workload("own loop", own_loop, RULES, probed=frozenset({"mail"}))

@@ -23,6 +23,10 @@ RULES = {
 }
 
 
+UNTOUCHED = 4
+"""The process that comes to the task "whim" if nothing goes wrong."""
+
+
 @ind.action
 def model(prompt: str) -> str:
     ind.usage(tokens_in=10, tokens_out=5, usd=0.01)
@@ -47,19 +51,19 @@ def sent(to: str, *, key: str) -> object:
 
 
 @ind.action(effect="irreversible", probe=sent)
-def mail(to: str, *, key: str) -> str:
+def mail(to: str, *, key: str = "") -> str:
     return world().perform("mail", to, key=key)
 
 
 @ind.action(effect="irreversible", probe=lambda by, key: ind.happened("greeting") if world().find("greeting", key)
             else ind.did_not_happen())  # fmt: skip
-def greet(by: int, *, key: str) -> str:
+def greet(by: int, *, key: str = "") -> str:
     world().perform("greeting", "everyone", key=key)
     return "greeting"
 
 
 @ind.action(effect="irreversible")
-def flag(colour: str, *, key: str) -> str:
+def flag(colour: str, *, key: str = "") -> str:
     return world().perform("flag", colour, key=key)
 
 
@@ -70,12 +74,12 @@ def cannot_tell(to: str, *, key: str) -> object:
 
 
 @ind.action(effect="irreversible", probe=cannot_tell)
-def fax(to: str, *, key: str) -> str:
+def fax(to: str, *, key: str = "") -> str:
     return world().perform("fax", to, key=key)
 
 
 @ind.action(effect="irreversible", fails_cleanly=(ConnectionRefusedError,))
-def letter(to: str, *, key: str) -> str:
+def letter(to: str, *, key: str = "") -> str:
     """No probe at all."""
     return world().perform("letter", to, key=key)
 
@@ -86,17 +90,17 @@ def broken(amount: int, *, key: str) -> object:
 
 
 @ind.action(effect="irreversible", probe=broken, approve=True)
-def wire(amount: int, *, key: str) -> str:
+def wire(amount: int, *, key: str = "") -> str:
     return world().perform("wire", str(amount), key=key)
 
 
 @ind.action(effect="irreversible", on_doubt="assume_not")
-def ping(host: str, *, key: str) -> str:
+def ping(host: str, *, key: str = "") -> str:
     return world().perform("ping", host, key=key)
 
 
 @ind.action(effect="irreversible", on_doubt="assume_happened")
-def call(number: str, *, key: str) -> str | None:
+def call(number: str, *, key: str = "") -> str | None:
     return world().perform("call", number, key=key)
 
 
@@ -106,12 +110,12 @@ def charged(order: int, *, key: str) -> object:
 
 
 @ind.action(effect="irreversible", key=lambda order: f"order-{order}", probe=charged)
-def charge(order: int, *, key: str) -> str:
+def charge(order: int, *, key: str = "") -> str:
     return world().perform("charge", str(order), key=key)
 
 
 @ind.action(effect="idempotent")
-def put_row(row: str, *, key: str) -> str:
+def put_row(row: str, *, key: str = "") -> str:
     return world().upsert("row", row, key=key)
 
 
@@ -125,7 +129,7 @@ def booked(hotel: str, *, key: str) -> object:
 
 
 @ind.action(effect="irreversible", probe=booked, undo=cancel)
-def book(hotel: str, *, key: str) -> str:
+def book(hotel: str, *, key: str = "") -> str:
     return world().perform("booking", hotel, key=key)
 
 
@@ -196,7 +200,7 @@ def work(run: ind.Run[Plan] | ind.Run[Plan2], task: str, attempt: int) -> str:
         raise ValueError("this never works")
     if task == "pay":
         if run.ask("Shall it be paid?") != "yes":
-            return "not paid"
+            raise ind.errors.Misuse("the answer of the person was lost")
         return charge(7) + wire(100) + str(ping("host")) + str(call("112") is not None)
     if task == "wait":
         before = mail("before the pause")
@@ -205,9 +209,10 @@ def work(run: ind.Run[Plan] | ind.Run[Plan2], task: str, attempt: int) -> str:
         return before + mail("after the pause") + str(stamp.year)
     if task == "whim":
         # Code that depends on what is not recorded: after a crash it wants another deed, or none.
-        if world().number % 2:
+        again = world().number > UNTOUCHED
+        if not again:
             flag("red")
-        return greet(int(world().number > 4))
+        return greet(int(again))
     return model(task)
 
 
@@ -218,6 +223,16 @@ v2 = ind.agent(state=Plan2, name="everything", version=2, attempts=3)(second)
 @v1.start
 def begin(run: ind.Run[Plan]) -> None:
     run.state.tasks.append("plan")
+
+
+@v1.invariant
+def every_task_has_a_finding(state: Plan) -> bool:
+    return len(state.findings) == len(state.prefs) == state.count
+
+
+@v2.invariant
+def every_task_is_counted(state: Plan2) -> bool:
+    return state.tasks.done == len(state.prefs) == state.steps
 
 
 @v2.migration(1)
@@ -243,10 +258,17 @@ def program(store: RunStore) -> ind.Run[Plan] | object:
     return v1.run("Do everything", store=store, run_id="run", observe=observe, stop=lambda: committed + len(done) >= 3)
 
 
+DEEDS = (
+    *("mail ann", "mail carl", "mail before the pause", "mail after the pause", "mail id 36", "fax bob", "letter dora"),
+    *("row ann", "row drawn True", "booking grand hotel", "cancel grand hotel", "charge 7", "wire 100", "ping host"),
+    *("call 112", "greeting everyone", "flag red"),
+)
+
 WORKLOAD = Workload(
     "def",
     program,
     RULES,
     probed=frozenset({"mail", "greet", "charge", "book"}),
+    must_do=frozenset((deed.partition(" ")[0], deed.partition(" ")[2]) for deed in DEEDS),
     volatile=frozenset({"token"}),
 )

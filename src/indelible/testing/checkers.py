@@ -181,9 +181,7 @@ def keys_kept(journal: Journal, ledger: list[Deed]) -> Iterator[str]:
             yield f"{kind} {what} was done with {len(keys)} different keys"
 
 
-def deeds_match(
-    journal: Journal, ledger: list[Deed], rules: Mapping[str, Rule], late: set[str]
-) -> Iterator[str]:
+def deeds_match(journal: Journal, ledger: list[Deed], rules: Mapping[str, Rule], late: set[str]) -> Iterator[str]:
     """Journal and ledger tell of the same deeds, but for those in doubt."""
     told = stories(journal.events)
     intended = {key for story in told.values() for key in story.keys}
@@ -232,13 +230,20 @@ def done_once(
     forgiven = {(deed.kind, deed.what) for deed in ledger if deed.key in late}
     for kind, what in found | wanted:
         rule, have, want = rules[kind], found[kind, what], wanted[kind, what]
-        if have > max(want, 1) and (kind, what) not in may_repeat:
+        if have > 1 and (kind, what) not in may_repeat:
             yield f"repeated: {kind} {what} was done {have} times"
         elif have > want == 0:
             yield f"{kind} {what} was done, and without the crash it is not"
-        elif have < want and (kind, what) not in forgiven and not (rule.effect == "undo" and left):
-            if not (rule.on_doubt == "assume_happened" and assumed):
+        elif have < want and (kind, what) not in forgiven:
+            left_standing = rule.effect == "undo" and left
+            if not left_standing and not (rule.on_doubt == "assume_happened" and assumed):
                 yield f"missing: {kind} {what} was done {have} times instead of {want}"
+
+
+def all_done(ledger: list[Deed], must_do: frozenset[tuple[str, str]]) -> Iterator[str]:
+    """The untouched run does what its workload is there for."""
+    for kind, what in sorted(must_do - {(deed.kind, deed.what) for deed in ledger}):
+        yield f"missing: {kind} {what} was not done"
 
 
 def _counts(ledger: list[Deed], rules: Mapping[str, Rule], late: set[str]) -> Counter[tuple[str, str]]:

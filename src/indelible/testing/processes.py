@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from indelible.core import events as ev
 from indelible.core.record import DEEDS
@@ -29,6 +29,7 @@ from indelible.testing.faults import Fault, Operation, Plan
 from indelible.testing.world import Deed, World
 
 T = TypeVar("T")
+Parts = TypeVarTuple("Parts")
 
 MAX_OPERATIONS = 5_000
 
@@ -177,7 +178,7 @@ class Process:
             else:
                 done += _done(request)
 
-    def run(self, body: Callable[[RunStore], T]) -> T:
+    def run(self, body: Callable[[RunStore], Any]) -> Any:
         """Run `body` as this process. Raises what ends it, `SimulatedDeath` for one."""
         token = _current.set(self)
         try:
@@ -376,11 +377,11 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         """Simulated seconds since the loop began: epoch seconds are too coarse for a loop's timers."""
         return self._process.world.time - self._began
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+    def run_in_executor(self, executor: object, func: Callable[[*Parts], T], *args: *Parts) -> asyncio.Future[T]:
         """Call `func` here and now, after what was to be written before it."""
         del executor
         self._process.runs.writer.catch_up()
-        future: asyncio.Future[Any] = self.create_future()
+        future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
         except BaseException as error:
@@ -401,5 +402,3 @@ class _Jumps(selectors.SelectSelector):
             raise RuntimeError("the simulated agent waits for something that nothing in its world brings about")
         self._process.world.time += max(timeout, 0.001)
         return ready
-
-

@@ -41,6 +41,7 @@ class Workload:
 
     rules: for each kind of deed the program does, what repeating it means.
     probed: names of the actions whose probe can always tell; nobody may be asked about them.
+    must_do: deeds, as (kind, what), that the run has to do when nothing goes wrong.
     volatile: fields of the state that may differ between two runs, such as random ids.
     answers: what the person says, by the kind of what the run waits for.
     """
@@ -49,6 +50,7 @@ class Workload:
     program: Callable[[RunStore], Any]
     rules: Mapping[str, Rule] = field(default_factory=dict)
     probed: frozenset[str] = frozenset()
+    must_do: frozenset[tuple[str, str]] = frozenset()
     run_id: str = "run"
     volatile: frozenset[str] = frozenset()
     answers: Mapping[str, Any] = field(default_factory=lambda: ANSWERS)
@@ -160,7 +162,7 @@ class _Sweep:
             yield _Base(before, ended.process.operations)
             self._attend(world)
         self.expected = world
-        problems += self._judge_end(world)
+        problems += [*self._judge_end(world), *checkers.all_done(world.ledger, self.workload.must_do)]
         self._note(problems, "untouched")
 
     def _single(self, base: _Base, plan: Plan) -> None:
