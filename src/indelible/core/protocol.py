@@ -87,8 +87,9 @@ def keep_snapshot(live: Live) -> Steps[None]:
     live.stored_at_snapshot, live.snapshot_size = journal.stored_bytes, len(data)
 
 
-def roll_back(entry: Entry, error: BaseException) -> Steps[bool]:
-    """Leave the state as it was, count the attempt, and say whether the cycle was given up.
+def roll_back(entry: Entry, error: BaseException) -> Steps[str]:
+    """Leave the state as it was, count the attempt, and say whether the cycle was `rolled back`, or `gave up`, or
+    is `parked` because an undo must wait.
 
     Completed actions stay in the journal. Durable when it returns.
     """
@@ -106,21 +107,32 @@ def roll_back(entry: Entry, error: BaseException) -> Steps[bool]:
     if gave_up and compensable(live):
         abandoned = ev.CycleAbandoned(at, record.cycle, record.attempt, text, packed)
         yield Append(abandoned, durable=True)
-        yield from finish_abandoned(live, entry.scope.driver)
-        return True
+        return (yield from finish_abandoned(live, entry.scope.driver))
     left = standing(record) if gave_up else ()
     yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, packed, gave_up, left))
     live.workspace.settled(changes)
     if gave_up and (not taken or agent.on_failure == "fail"):
         yield Append(ev.RunFailed(at, text))
     yield FLUSH
-    return gave_up
+    return "gave up" if gave_up else "rolled back"
 
 
-def finish_abandoned(live: Live, driver: Any) -> Steps[None]:
-    """Undo the deeds of a cycle that was given up, then close it; goes on after a crash."""
-    record = live.record
-    left = yield from undo_all(live, Scope(Entry(live, driver), driver))
+def finish_abandoned(live: Live, driver: Any) -> Steps[str]:
+    """Undo the deeds of a cycle that was given up, then close it; goes on after a crash. `gave up`, or `parked` if
+    an undo must wait: it may call actions that ask, or that end in doubt."""
+    record, entry = live.record, Entry(live, driver)
+    left: tuple[str, ...] = ()
+    signal: Park | None = None
+    try:
+        left = yield from undo_all(live, entry)
+    except BaseException as error:
+        signal = next((part for part in leaves(error) if isinstance(part, Park)), None)
+        if signal is None:
+            raise
+    signal = signal or entry.signal or (yield from settle_left(entry))
+    if signal is not None:
+        yield from park(entry, signal)
+        return "parked"
     at = yield NOW
     changes: Any = unpack(record.abandoned_changes)
     text = record.abandoned
@@ -129,6 +141,7 @@ def finish_abandoned(live: Live, driver: Any) -> Steps[None]:
     if not changes or live.agent.on_failure == "fail":
         yield Append(ev.RunFailed(at, text))
     yield FLUSH
+    return "gave up"
 
 
 def park(entry: Entry, signal: Park) -> Steps[None]:
@@ -187,7 +200,7 @@ def leave(entry: Entry, error: BaseException | None) -> Steps[str]:
     if error is None:
         yield from commit(entry)
         return "committed"
-    return "gave up" if (yield from roll_back(entry, error)) else "rolled back"
+    return (yield from roll_back(entry, error))
 
 
 def wake(live: Live, wait_for_time: bool, stop: Callable[[], bool]) -> Steps[bool]:
@@ -210,8 +223,7 @@ def advance(live: Live, driver: Any) -> Steps[str]:
     """One cycle, entered and left. Returns what `leave` returns; raises what may not be retried."""
     record, agent = live.record, live.agent
     if record.abandoned:
-        yield from finish_abandoned(live, driver)
-        return "gave up"
+        return (yield from finish_abandoned(live, driver))
     if agent.body is None:
         raise Misuse(f"agent {agent.name} has no cycle function", hint="with run.cycle(): ...")
     entry = yield from enter(live, driver)

@@ -176,6 +176,8 @@ def _completed(r: Record, e: ev.ActionCompleted) -> None:
     )
     call.status, call.result, call.source, call.unstorable = COMPLETED, e.result, e.source, e.unstorable
     call.error = b""
+    if call.undoes:
+        r.keyed.pop(call.undoes, None)  # what was taken back may be done again under its key
     _resolved(r, e.call)
     if e.source == "call":
         _count(r, e.usage)

@@ -15,10 +15,11 @@ from typing import Any
 from indelible.core import events as ev
 from indelible.core.actions import Effect, Spec
 from indelible.core.codec import from_plain, pack, unpack
-from indelible.core.cycle import Live, Scope
+from indelible.core.cycle import Entry, Live, Scope
 from indelible.core.failures import describe
 from indelible.core.record import COMPLETED, DEEDS, CallRecord, Record
 from indelible.core.requests import NOW, Append, Call, Called, Steps
+from indelible.errors import StaleWriter, StoreUnavailable
 
 
 def compensable(live: Live) -> list[tuple[CallRecord, Spec]]:
@@ -26,7 +27,7 @@ def compensable(live: Live) -> list[tuple[CallRecord, Spec]]:
     found = []
     for call in live.record.calls.values():
         spec = live.actions.get(call.name) or live.resolve(call.name)
-        if call.status == COMPLETED and not call.undoes and spec is not None and spec.undo is not None:
+        if call.status == COMPLETED and not _of_an_undo(live.record, call) and spec is not None and spec.undo:
             found.append((call, spec))
     found += [
         (call, spec) for call in live.record.keyed.values()
@@ -40,19 +41,31 @@ def standing(record: Record) -> tuple[str, ...]:
     """The open cycle's deeds that were done, or may have been: what is left of it in the world if it is given up."""
     return tuple(sorted(
         call.call for call in record.calls.values()
-        if call.effect in DEEDS and not call.undoes and (call.status == COMPLETED or call.in_doubt)
+        if call.effect in DEEDS
+        and (call.in_doubt or (call.status == COMPLETED and not _of_an_undo(record, call)))
     ))  # fmt: skip
 
 
-def undo_all(live: Live, scope: Scope) -> Steps[tuple[str, ...]]:
+def _of_an_undo(record: Record, call: CallRecord) -> bool:
+    """True if the call is an undo, or an action that an undo called."""
+    step: CallRecord | None = call
+    while step is not None and not step.undoes:
+        step = record.find(step.within) if step.within else None
+    return step is not None
+
+
+def undo_all(live: Live, entry: Entry) -> Steps[tuple[str, ...]]:
     """Run every undo that has no recorded completion; returns the deeds that still stand."""
-    left = set(standing(live.record))
+    left, record = set(standing(live.record)), live.record
+    # The cycle's own deeds are what is undone: no undo is expected to ask for them.
+    entry.claimed.update(call.call for call in record.calls.values() if not _of_an_undo(record, call))
     for call, spec in compensable(live):
         done = live.record.find(f"undo:{call.call}")
         if done is None or done.status != COMPLETED:
-            undone = yield from _undo(live, scope, call, spec)
+            undone = yield from _undo(live, entry.scope, call, spec)
         else:
             undone = True
+        entry.claimed.add(f"undo:{call.call}")
         if undone:
             left.discard(call.call)
         else:
@@ -72,6 +85,8 @@ def _undo(live: Live, scope: Scope, call: CallRecord, spec: Spec) -> Steps[bool]
     try:
         called: Called = yield Call(undo, (), given, scope.child(f"undo:{call.call}", Effect.IDEMPOTENT))
     except Exception as error:
+        if isinstance(error, StaleWriter | StoreUnavailable):
+            raise  # no fault of the undo: it is run when the run goes on
         at = yield NOW
         yield Append(ev.ActionFailed(at, record.cycle, record.attempt, f"undo:{call.call}", name, Effect.IDEMPOTENT,
                                      describe(error)), durable=True)  # fmt: skip

@@ -23,7 +23,7 @@ from indelible.core.requests import NOW, Append, Entropy, Park, Steps
 from indelible.core.state import State
 from indelible.drive import aio, blocking
 from indelible.drive.clock import Random, seeded
-from indelible.drive.context import current
+from indelible.drive.context import current, restore
 from indelible.errors import Diverged, IndelibleError, InDoubt, Misuse
 
 if TYPE_CHECKING:
@@ -250,6 +250,9 @@ class CycleBlock:
 
     def __enter__(self) -> None:
         live = self._ready()
+        if live.record.abandoned:
+            blocking.drive(self._port, protocol.finish_abandoned(live, self._port))
+            self._ready()
         entry = blocking.drive(self._port, protocol.enter(live, self._port))
         self._token = current.set(entry.scope)
 
@@ -260,6 +263,9 @@ class CycleBlock:
 
     async def __aenter__(self) -> None:
         live = self._ready()
+        if live.record.abandoned:
+            await aio.drive(self._port, protocol.finish_abandoned(live, self._port))
+            self._ready()
         entry = await aio.drive(self._port, protocol.enter(live, self._port))
         self._token = current.set(entry.scope)
 
@@ -283,7 +289,7 @@ class CycleBlock:
 
     def _left(self) -> Live:
         if self._token is not None:
-            current.reset(self._token)
+            restore(self._token)
             self._token = None
         return self._run._held
 
