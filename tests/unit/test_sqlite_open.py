@@ -168,6 +168,15 @@ def test_a_reader_of_a_killed_writers_log(path: str) -> None:
         assert len(list(store.read("a"))) == 5
 
 
+def test_a_reader_of_a_log_that_has_a_header_only(path: str) -> None:
+    """Its writer was killed between the header of the log and the first batch; the file itself can be read."""
+    kill_a_writer(path)
+    with open(path + "-wal", "r+b") as log:
+        log.truncate(32)
+    with closing(SqliteStore(path, readonly=True)) as store:
+        assert not entries(store)
+
+
 def test_a_log_that_cannot_be_read_is_not_passed_over(public: Path) -> None:
     """B89 B110: without its index, and no place to make one, old content would be shown as new."""
     path = str(public / "agent.db")

@@ -111,7 +111,8 @@ class SqliteFile:
                 return self._uri("mode=ro")
             try:
                 return self._uri("mode=ro&readonly_shm=1")
-            except (apsw.CantOpenError, apsw.ReadOnlyError):
+            except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.ProtocolError):
+                # ProtocolError: its writer died when the log had a header and nothing else yet.
                 return self._uri("mode=ro")
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
             raise StoreUnavailable(
