@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant("forget old doubts", "core/record.py", "r.loose[call.call] = call", "pass", "is listed nowhere"),
     Mutant("do not read back", "stores/writer.py", "return batch == write.batch", "return False", "LeaseLost"),
     Mutant(
-        "undo nothing", "core/undoing.py", "undone = yield from _undo(live, scope, call, spec)",
+        "undo nothing", "core/undoing.py", "undone = yield from _undo(live, entry.scope, call, spec)",
         "undone = (yield NOW) > 0", "missing: cancel",
     ),
 )  # fmt: skip

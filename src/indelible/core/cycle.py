@@ -73,7 +73,7 @@ class Live:
 class Scope:
     """Where a call stands. `call` is "" in the cycle itself, else the enclosing action's identity."""
 
-    __slots__ = ("_counts", "_unused", "call", "driver", "effect", "entry", "parent", "usage")
+    __slots__ = ("_counts", "_unused", "call", "driver", "effect", "entry", "parent", "random", "usage")
 
     def __init__(
         self, entry: Entry, driver: Any, parent: Scope | None = None, call: str = "", effect: str = ""
@@ -84,6 +84,7 @@ class Scope:
         self.call = call
         self.effect = effect
         self.usage: dict[str, Any] | None = None
+        self.random: Any = None
         self._counts: dict[Any, count[int]] = {}
         self._unused: dict[Any, list[int]] = {}
 

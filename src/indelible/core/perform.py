@@ -128,6 +128,11 @@ def _business_key(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             f"the key of action {spec.name} must be a non-empty text, not {type(key).__name__}",
             hint='@action(key=lambda order: f"charge-{order.id}")',
         )
+    if not key.isascii() and key != key.encode("utf-8", "replace").decode():
+        raise Misuse(
+            f"the key of action {spec.name} holds half of a character pair",
+            hint='@action(key=lambda order: f"charge-{order.id}")  # an id, not a text that was cut',
+        )
     return key
 
 

@@ -51,12 +51,8 @@ def commit(entry: Entry) -> Steps[None]:
     entry.must_hold()
     entry.open = False
     yield Drain(entry.scope)
-    try:
-        changes = live.workspace.changes()
-        packed = pack(cast(Any, changes))
-    except BaseException:
-        live.workspace.discard()
-        raise
+    changes = live.workspace.changes()
+    packed = pack(cast(Any, changes))
     at = yield NOW
     yield Append(ev.CycleCommitted(at, record.cycle, record.attempt, packed, orphans(entry), entry.recalled))
     live.workspace.settled(changes)
@@ -158,7 +154,6 @@ def suspend(entry: Entry) -> Steps[None]:
     """Leave the cycle without an outcome, as a crash would, but with everything known made durable."""
     entry.open = False
     yield Drain(entry.scope)
-    entry.live.workspace.discard()
     yield FLUSH
 
 
@@ -182,7 +177,17 @@ def leave(entry: Entry, error: BaseException | None) -> Steps[str]:
 
     An error of Indelible's own, such as a value that cannot be stored, is a fault of the
     program, not of the task: no attempt is counted, so that the run can go on once the code is mended.
+    However it ends, also by a cancellation while it is being left, the next cycle can be entered.
     """
+    try:
+        return (yield from _left(entry, error))
+    finally:
+        entry.open = False
+        if entry.live.workspace.is_open:
+            entry.live.workspace.discard()
+
+
+def _left(entry: Entry, error: BaseException | None) -> Steps[str]:
     raised = [] if error is None else list(leaves(error))
     halted = entry.live.lost or not all(isinstance(part, Exception | Park | NotDue) for part in raised)
     signal = None if halted else (yield from signal_of(entry, raised))
@@ -195,7 +200,6 @@ def leave(entry: Entry, error: BaseException | None) -> Steps[str]:
     if any(stops_the_run(part) for part in raised):
         if not entry.live.lost:
             yield from suspend(entry)
-        entry.open = False
         return "interrupted"
     if error is None:
         yield from commit(entry)
@@ -266,7 +270,11 @@ def wait_in(scope: Scope, what: str, signal: Park, types: Any) -> Any:
 
 
 def wait_name(scope: Scope, kind: str, text: str) -> str:
-    """The identity of a wait: its kind, its text, and how often that was asked for here before."""
-    hashed = digest(to_plain(text, scope.entry.live.agent.shape.types))
+    """The identity of a wait: its cycle, its kind, its text, and how often that was asked for here before.
+
+    With the cycle, so that a late answer to one cycle's question is none to the next one's.
+    """
+    live = scope.entry.live
+    hashed = digest(to_plain(text, live.agent.shape.types))
     nth = scope.nth((kind, hashed))
-    return f"{kind}:{digest([scope.call, hashed, nth]).hex()[:12]}"
+    return f"{kind}:{digest([live.record.cycle, scope.call, hashed, nth]).hex()[:12]}"

@@ -122,6 +122,7 @@ class Park(ControlSignal):
     """The cycle must wait, for a person (`wake_at` None) or until `wake_at`."""
 
     def __init__(self, wait: str, kind: str, question: str, wake_at: float | None = None, detail: bytes = b"") -> None:
+        question = question.encode("utf-8", "replace").decode()  # it may come from a model, cut in half
         super().__init__(question)
         self.wait = wait
         self.kind = kind

@@ -181,5 +181,5 @@ def usage(*, tokens_in: int = 0, tokens_out: int = 0, usd: float | None = None, 
         "tokens_in": so_far["tokens_in"] + tokens_in,
         "tokens_out": so_far["tokens_out"] + tokens_out,
         "usd": total,
-        "model": model or so_far["model"],
+        "model": model.encode("utf-8", "replace").decode() or so_far["model"],
     }

@@ -8,6 +8,7 @@ Invariant: `run` starts what is new and resumes what exists, by the run id alone
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -29,6 +30,12 @@ def _never() -> bool:
     return False
 
 
+def _plain(fn: F, what: str) -> F:
+    if inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise Misuse(f"{what} must be a plain 'def'", hint="await what must be awaited in the cycle function")
+    return fn
+
+
 class Declared(Generic[S]):
     """What both kinds of agent share."""
 
@@ -44,7 +51,7 @@ class Declared(Generic[S]):
 
     def start(self, fn: F) -> F:
         """Declare what is done once, in the commit that accepts the run: put the first tasks in the queue."""
-        self.spec.start = fn
+        self.spec.start = _plain(fn, f"the start function of agent {self.name}")
         return fn
 
     def migration(self, from_version: int) -> Callable[[F], F]:
@@ -56,7 +63,7 @@ class Declared(Generic[S]):
             )
 
         def declare(fn: F) -> F:
-            self.spec.migrations[from_version] = fn
+            self.spec.migrations[from_version] = _plain(fn, f"a migration of agent {self.name}")
             return fn
 
         return declare
@@ -67,7 +74,7 @@ class Declared(Generic[S]):
         The function gets the state and returns nothing or True if all is well, False or a
         sentence if not.
         """
-        self.spec.invariants.append(fn)
+        self.spec.invariants.append(_plain(fn, f"an invariant of agent {self.name}"))
         return fn
 
     def _run(self, store: RunStore, run_id: str | None, objective: str | None, observe: Observer | None) -> Run[S]:
@@ -90,7 +97,7 @@ class Agent(Declared[S]):
         self,
         objective: str | None = None,
         *,
-        store: str | RunStore = "agent.db",
+        store: str | os.PathLike[str] | RunStore = "agent.db",
         run_id: str | None = None,
         wait: bool = True,
         stop: Stop = _never,
@@ -105,7 +112,7 @@ class Agent(Declared[S]):
         if a live process holds the run, `RunMismatch` if the id belongs to another agent or
         objective, and what a cycle raised if that is not for a retry, such as `NotStorable`.
         """
-        if isinstance(store, str):
+        if not isinstance(store, RunStore):
             with open_runs(store) as opened:
                 return self.run(objective, store=opened, run_id=run_id, wait=wait, stop=stop, observe=observe)
         with self._run(store, run_id, objective, observe) as run:
@@ -126,14 +133,14 @@ class AsyncAgent(Declared[S]):
         self,
         objective: str | None = None,
         *,
-        store: str | RunStore = "agent.db",
+        store: str | os.PathLike[str] | RunStore = "agent.db",
         run_id: str | None = None,
         wait: bool = True,
         stop: Stop = _never,
         observe: Observer | None = None,
     ) -> Outcome:
         """As `Agent.run`, awaited."""
-        if isinstance(store, str):
+        if not isinstance(store, RunStore):
             with open_runs(store) as opened:
                 return await self.run(objective, store=opened, run_id=run_id, wait=wait, stop=stop, observe=observe)
         async with self._run(store, run_id, objective, observe) as run:
@@ -153,6 +160,11 @@ class Declaring(Generic[S]):
     @overload
     def __call__(self, body: Callable[[Run[S]], None]) -> Agent[S]: ...
     def __call__(self, body: Any) -> Any:
+        if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+            raise Misuse(
+                f"{body.__name__} is a generator, and nothing would run it",
+                hint="remove its 'yield': the function is one cycle, called again for the next",
+            )
         spec = AgentSpec(body=body, **{**self._spec, "name": self._spec["name"] or body.__name__})
         return AsyncAgent(spec) if inspect.iscoroutinefunction(body) else Agent(spec)
 
@@ -179,5 +191,3 @@ def agent(
         raise Misuse("an agent's version and attempts are whole numbers from 1 up", hint="@agent(state=..., version=1)")
     return Declaring({"name": name, "shape": Shape.of(state), "version": version, "attempts": attempts,
                       "on_failure": on_failure, "backoff_s": backoff_s})  # fmt: skip
-
-

@@ -78,8 +78,6 @@ class Run(Generic[S]):
 
     def __init__(self, holding: Holding) -> None:
         self._holding = holding
-        self._random: Random | None = None
-        self._cycle_of_random = 0
 
     # What it is
 
@@ -170,10 +168,9 @@ class Run(Generic[S]):
     def random(self) -> Random:
         """A random generator that gives the same numbers when the cycle is run again."""
         scope = self._scope("random")
-        if self._random is None or self._cycle_of_random != id(scope.entry):
-            self._random = seeded(self._seed("random"))
-            self._cycle_of_random = id(scope.entry)
-        return self._random
+        if scope.random is None:
+            scope.random = seeded(self._seed("random"))
+        return cast(Random, scope.random)
 
     def new_id(self) -> str:
         """A new random id (a UUID, version 4) that stays the same when the cycle is run again."""
@@ -201,7 +198,13 @@ class Run(Generic[S]):
     # Opening and closing
 
     def __enter__(self) -> Run[S]:
-        self._holding.open(self)
+        try:
+            self._holding.open(self)
+        except Exception:
+            raise
+        except BaseException:
+            self._holding.close()  # it may be open: Ctrl-C can come when `open` is done and the block not begun
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -235,6 +238,11 @@ class Run(Generic[S]):
 
     def _scope(self, what: str) -> Scope:
         scope = current.get()
+        if scope is None and not self._record.agent:
+            raise Misuse(
+                f"run.{what} was called in the start function, where nothing is recorded yet",
+                hint=f"call run.{what} in the cycle; start puts the first tasks into the state",
+            )
         if scope is None or scope.entry.live is not self._held:
             raise Misuse(f"run.{what} was called outside a cycle of run {self.run_id}", hint="with run.cycle(): ...")
         scope.entry.must_be_open(f"run.{what}")

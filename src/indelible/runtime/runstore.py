@@ -68,8 +68,13 @@ class RunStore:
         """
         if isinstance(agent, type) and issubclass(agent, State):
             spec = AgentSpec(agent.__name__, Shape.of(agent), 1)
-        else:
+        elif isinstance(getattr(agent, "spec", None), AgentSpec):
             spec = agent.spec
+        else:
+            raise Misuse(
+                f"{getattr(agent, '__name__', type(agent).__name__)} is no agent",
+                hint="@indelible.agent(state=...) above the function, or give the State class itself",
+            )
         holding = Holding(
             self.store, self._writer, self._renewer, self.clock, run_id, spec, objective, observe
         )  # fmt: skip
@@ -119,7 +124,7 @@ class RunStore:
                 run=run_id,
             )
         _must_suit(run_id, found, value)
-        self._post(run_id, lambda at: ev.Answer(at, found.wait, pack(to_plain(value, GENERIC, "answer")), by))
+        self._post(run_id, lambda at: ev.Answer(at, found.wait, pack(to_plain(value, GENERIC, "answer")), _name(by)))
         return found
 
     def settle(
@@ -144,7 +149,7 @@ class RunStore:
             )
         call = fitting[0]
         packed = pack(to_plain(result, GENERIC, "result"))
-        self._post(run_id, lambda at: ev.Settlement(at, call.call, happened, packed, by))
+        self._post(run_id, lambda at: ev.Settlement(at, call.call, happened, packed, _name(by)))
         return call
 
     def delete(self, run_id: str) -> None:
@@ -206,6 +211,10 @@ def _must_suit(run_id: str, wait: Wait, value: Any) -> None:
         )
 
 
+def _name(by: str) -> str:
+    return by.encode("utf-8", "replace").decode()
+
+
 def _after_fork_in_child() -> None:
     for store in list(_open_stores):
         store._after_fork()
@@ -215,7 +224,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def open_runs(url: str, *, durability: str = "full", readonly: bool = False, clock: Clock | None = None) -> RunStore:
+def open_runs(
+    url: str | os.PathLike[str], *, durability: str = "full", readonly: bool = False, clock: Clock | None = None
+) -> RunStore:
     """Open a store of runs: a path such as `agent.db`, or `memory:`.
 
     `durability="full"`: what is acknowledged survives power loss. `"os"`: it survives the death
@@ -223,4 +234,4 @@ def open_runs(url: str, *, durability: str = "full", readonly: bool = False, clo
     path cannot be used, `FormatTooNew` if a newer release wrote it.
     """
     clock = clock or SystemClock()
-    return RunStore(open_store(url, clock=clock.now, durability=durability, readonly=readonly), clock)
+    return RunStore(open_store(os.fspath(url), clock=clock.now, durability=durability, readonly=readonly), clock)
