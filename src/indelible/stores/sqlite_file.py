@@ -31,6 +31,7 @@ PAGE_SIZE = 2048
 CHECKPOINT_PAGES = 1000
 CACHE_KIB = 8192
 
+WAL_HEADER_BYTES = 32
 _WAIT_FOR_WAL_S = 0.002
 _creating = threading.Lock()
 
@@ -111,8 +112,7 @@ class SqliteFile:
                 return self._uri("mode=ro")
             try:
                 return self._uri("mode=ro&readonly_shm=1")
-            except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.ProtocolError):
-                # ProtocolError: its writer died when the log had a header and nothing else yet.
+            except (apsw.CantOpenError, apsw.ReadOnlyError):
                 return self._uri("mode=ro")
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
             raise StoreUnavailable(
@@ -139,8 +139,9 @@ class SqliteFile:
             raise _missing(self.path) from error
 
     def _log_size(self) -> int:
+        """What the log holds beyond its header, with which alone SQLite tries for 10 s to read it and gives up."""
         try:
-            return os.stat(self.path + "-wal").st_size
+            return max(0, os.stat(self.path + "-wal").st_size - WAL_HEADER_BYTES)
         except FileNotFoundError:
             return 0
 
