@@ -54,10 +54,16 @@ def commit(entry: Entry) -> Steps[None]:
     changes = live.workspace.changes()
     packed = pack(cast(Any, changes))
     at = yield NOW
-    yield Append(ev.CycleCommitted(at, record.cycle, record.attempt, packed, orphans(entry), entry.recalled))
-    live.workspace.settled(changes)
-    if entry.result is not None:
-        yield Append(ev.RunFinished(at, entry.result))
+    try:
+        yield Append(ev.CycleCommitted(at, record.cycle, record.attempt, packed, orphans(entry), entry.recalled))
+        live.workspace.settled(changes)
+        if entry.result is not None:
+            yield Append(ev.RunFinished(at, entry.result))
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            # Interrupted between the two, the run would be kept as one that never ends: let go of it unwritten.
+            live.lost = live.lost or f"run {record.run_id} was interrupted in the middle of a commit"
+        raise
     yield FLUSH
     yield from keep_snapshot(live)
 

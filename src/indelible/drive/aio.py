@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from indelible.core.requests import Append, Call, Called, Drain, Enter, Flush, Now, Sleep, Steps, StoreCall
-from indelible.drive.context import current
+from indelible.drive.context import current, restore
 from indelible.drive.port import Port
 
 if TYPE_CHECKING:
@@ -52,20 +54,19 @@ async def drive(port: Port, steps: Steps[T]) -> T:
                 answer = await _call(request)
             else:
                 answer = await _respond(port, request)
+        except GeneratorExit:
+            steps.close()  # its event loop is gone: this coroutine is being disposed of, and nobody can wait any more
+            raise
         except BaseException as raised:
             error = raised
 
 
 async def _respond(port: Port, request: Any) -> Any:
-    import asyncio
-
     kind = type(request)
     if kind is Flush:
         return await settled(port.feed.flush_soon())  # type: ignore[union-attr]
     if kind is StoreCall:
-        loop = asyncio.get_running_loop()
-        method = getattr(port.store, request.method)
-        return await settled(loop.run_in_executor(None, method, *request.args))
+        return await in_thread(getattr(port.store, request.method), *request.args)
     if kind is Drain:
         future = port.idle()
         return await settled(future) if future else None
@@ -73,9 +74,21 @@ async def _respond(port: Port, request: Any) -> Any:
         return await port.clock.asleep(request.seconds)
     if kind is Enter:
         while isinstance(gate := port.try_gate(request.call), Future):
-            await asyncio.shield(asyncio.wrap_future(gate))
+            await _arrival(gate)
         return gate
     return port.at_once(request)
+
+
+async def in_thread(fn: Callable[..., T], *args: Any) -> T:
+    """What `fn` returns, called in another thread and awaited to its end even if this task is cancelled."""
+    import asyncio
+
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return fn(*args)  # the loop has ended, and this coroutine is being disposed of
+    # Not a task: the end of `asyncio.run` cancels every task, and nobody would wait for the thread.
+    return await settled(loop.run_in_executor(None, partial(copy_context().run, fn, *args)))
 
 
 async def settled(pending: Future[T] | asyncio.Future[T]) -> T:
@@ -145,5 +158,5 @@ async def _call(request: Call) -> Called:
         if inspect.isawaitable(value):
             value = await value
     finally:
-        current.reset(token)
+        restore(token)
     return Called(value, perf_counter() - began)

@@ -107,6 +107,7 @@ class Agent(Declared[S]):
 
         wait: sleep in this process while the run waits for a time; False returns it parked.
         stop: asked between two cycles; True ends the loop, and the run stays resumable.
+        observe: called with each event. If it raises, the run goes on without it; then that is raised.
 
         Everything up to the last commit is durable when it returns or raises. Raises `RunBusy`
         if a live process holds the run, `RunMismatch` if the id belongs to another agent or

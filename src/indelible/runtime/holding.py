@@ -21,7 +21,7 @@ from indelible.core.record import PARKED, RUNNING
 from indelible.core.recovery import Recovered, accept, migrate, recover
 from indelible.core.requests import NOW, Append, Steps
 from indelible.core.state import Workspace
-from indelible.drive import blocking
+from indelible.drive import aio, blocking
 from indelible.drive.clock import Clock
 from indelible.drive.port import Port
 from indelible.errors import IndelibleError, Misuse, RunMismatch, StoreUnavailable, UnknownRun
@@ -64,6 +64,7 @@ class Holding:
         self._writer = writer
         self._renewer = renewer
         self._observe = observe
+        self._feed: Feed | None = None
         self._hold: Hold | None = None
         self._nonce, self._pid = "", 0
         if objective is not None and (not isinstance(objective, str) or not objective.strip()):
@@ -96,10 +97,14 @@ class Holding:
         self._renewer.add(self._hold)
 
     async def aopen(self, handle: Any) -> None:
-        """As `open`, without blocking the event loop."""
-        import asyncio
-
-        await asyncio.to_thread(self.open, handle)
+        """As `open`, without blocking the event loop. Cancelled, it leaves the run not held."""
+        before = self._hold
+        try:
+            await aio.in_thread(self.open, handle)
+        except BaseException:
+            if self._hold is not before:  # a cancellation came, and the thread claimed the run all the same
+                await self.aclose()
+            raise
 
     def close(self) -> None:
         """Write what waits, and let go of the run; idempotent."""
@@ -115,10 +120,13 @@ class Holding:
             live.lost = live.lost or f"run {self.run_id} is closed"
 
     async def aclose(self) -> None:
-        """As `close`, without blocking the event loop."""
-        import asyncio
+        """As `close`, without blocking the event loop; done even if it is cancelled."""
+        await aio.in_thread(self.close)
 
-        await asyncio.to_thread(self.close)
+    def tell(self) -> None:
+        """Raise what the observer raised, if it did."""
+        if self._feed is not None and self._feed.complaint is not None:
+            raise self._feed.complaint
 
     def _let_go(self, owner: str) -> None:
         leave(self._nonce)
@@ -141,7 +149,7 @@ class Holding:
         live = Live(agent, record, journal, workspace, epoch, resolve, handle, snapshot_size=found.snapshot_size,
                     stored_at_snapshot=-found.stored_bytes)  # fmt: skip
         self.live = live
-        self.port.feed = Feed(self._writer, live, label_of, self._observe)
+        self.port.feed = self._feed = Feed(self._writer, live, label_of, self._observe)
         if new:
             assert self.objective is not None
             yield from accept(live, self.objective, __version__)

@@ -207,15 +207,19 @@ class Run(Generic[S]):
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._holding.close()
+        if kind is None:
+            self._holding.tell()
 
     async def __aenter__(self) -> Run[S]:
         await self._holding.aopen(self)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self._holding.aclose()
+        if kind is None:
+            self._holding.tell()
 
     def __repr__(self) -> str:
         status = self._record.status if self._live is not None else "not open"

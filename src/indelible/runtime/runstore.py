@@ -64,7 +64,8 @@ class RunStore:
         """A run to open with `with` or `async with`: started with `objective` if the id is new, else resumed.
 
         `agent` is an agent, or just its State class. Without an `objective` the run must exist.
-        `observe` is called with each event as it happens, in this process.
+        `observe` is called with each event as it happens, in this process. If it raises, it is not
+        called again, the run goes on, and what it raised is raised when the run is closed.
         """
         if isinstance(agent, type) and issubclass(agent, State):
             spec = AgentSpec(agent.__name__, Shape.of(agent), 1)

@@ -41,6 +41,8 @@ class Feed:
         self._record = live.record
         self._label = label
         self._observe = observe
+        self.complaint: Exception | None = None
+        """What `observe` raised; it is not called again."""
         self._mutex = threading.Lock()
         self._flying = False
         self._waiting: list[tuple[int, Future[None]]] = []
@@ -55,7 +57,11 @@ class Feed:
             self._give_up()
             raise
         if self._observe is not None:
-            self._observe(event)
+            try:
+                self._observe(event)
+            except Exception as error:
+                # Raised here, it would pass for a failure of the task, or keep a finished run from its last event.
+                self._observe, self.complaint = None, error
         return seq
 
     def flush(self) -> None:
