@@ -49,7 +49,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "runtime": {"msgspec"},
     "agents": {"apsw", "genai_prices", "openai", "xllamacpp"},
     "cli": {"rich", "typer"},
-    "testing": {"apsw", "msgspec"},
+    "testing": {"apsw", "msgspec", "pytest"},
 }
 # Installed by an extra, so imported inside the function that needs it.
 EXTRAS = {"genai_prices", "openai", "pydantic", "xllamacpp"}

@@ -205,6 +205,32 @@ def verify(
     raise typer.Exit(check(run_id, every, store, as_json))
 
 
+@app.command(epilog=options.EXIT_CODES)
+def prove(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[AGENT.py:name] OBJECTIVE", help="Your agent (else the shipped researcher); its goal."),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full/--quick", help="Every point, or some hundred of them.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Chooses the points; the same seed tries the same ones.")] = 1,
+    as_json: Json = False,
+    answer: Annotated[str, typer.Option(metavar="TEXT", help="What every question of the agent is answered.")] = "yes",
+    world: Annotated[
+        bool, typer.Option("--world/--no-world", help="Name a fake outside world to the agent in INDELIBLE_WORLD.")
+    ] = True,
+    corpus: Corpus = None,
+    deliver: Deliver = None,
+    to: To = None,
+    model: Model = None,
+) -> None:
+    """Kill your agent everywhere and check that nothing is lost or done twice. 5 if something is found."""
+    from indelible.cli.prove import prove
+    from indelible.cli.run import Setup
+
+    setup = Setup(corpus, deliver, model, to)
+    raise typer.Exit(prove(words or [], setup, full=full, seed=seed, as_json=as_json, answer=answer, world=world))
+
+
 @app.command()
 def delete(
     run_id: RunId,

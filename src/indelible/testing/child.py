@@ -75,6 +75,9 @@ class Points:
         patched.open_store = opened
         Port.wire = self._wire
 
+    def saw(self, scope: Any, value: Any) -> None:
+        """A call has returned `value`; it stands in `scope`. For those who keep more than the points."""
+
     def _around(self, name: str, method: Callable[..., T]) -> Callable[..., T]:
         def pointed(*args: Any) -> T:
             self.reach(f"before {name}")
@@ -103,6 +106,7 @@ class Points:
                     self.reach(f"before {deed}")
                 answer = yield request
                 if deed:
+                    self.saw(request.scope, answer.value)
                     self.reach(f"after {deed}")
                     done = deed
             except BaseException as raised:

@@ -80,8 +80,7 @@ class ServiceLedger:
                 return refused
             digest = _digest(body)
             done = Done(kind, f"{kind[:-1]}-{digest}-{self._nth[kind, digest] + 1}", key, body)
-            os.write(self._file, json.dumps(done._asdict()).encode() + b"\n")
-            os.fsync(self._file)
+            self._keep(done)
             self._done.append(done)
             self._nth[kind, digest] += 1
             if key:
@@ -105,6 +104,10 @@ class ServiceLedger:
     def close(self) -> None:
         """Let go of the file."""
         os.close(self._file)
+
+    def _keep(self, done: Done) -> None:
+        os.write(self._file, json.dumps(done._asdict()).encode() + b"\n")
+        os.fsync(self._file)
 
     def _check(self, kind: str, body: dict[str, Any]) -> Refused | None:
         if kind == "mails" and not (isinstance(body.get("to"), str) and body["to"]):
