@@ -26,12 +26,11 @@ from typing import Any, NamedTuple
 import apsw
 
 from indelible import __version__
-from indelible.errors import Misuse
 from indelible.testing.prove_evidence import Case
 from indelible.testing.prove_judge import Finding, Findings, Usual, judge
 from indelible.testing.prove_killed import Death, Killing, deaths
 from indelible.testing.prove_person import Person
-from indelible.testing.prove_simulated import Simulation, Sweep
+from indelible.testing.prove_simulated import Simulation, Sweep, works
 from indelible.testing.prove_subject import Subject, subject_of
 from indelible.testing.prove_world import Environment, Outside
 
@@ -199,7 +198,7 @@ class _Proving:
     def run(self) -> None:
         real = Killing(self.subject, self.folder, self.person, with_world=self.world, jobs=self.size.jobs)
         with real:
-            _ended(real.play(Death()))  # what is loaded only once, is now
+            works(real.play(Death()))  # what is loaded only once, is now
             began = monotonic()
             untouched = real.play(Death())
             took = monotonic() - began
@@ -226,7 +225,7 @@ class _Proving:
             began = monotonic()
             second = sweep.untouched(skipped=6)
             size = self.size = self.size.for_cases_of(monotonic() - began, took)
-            self.usual = Usual.of([first, second, _ended(untouched)])
+            self.usual = Usual.of([first, second, works(untouched)])
             proof.notes += self.usual.notes()
             for _ in sweep.singles(operations, size.singles):
                 proof.simulated, proof.simulated_of = sweep.points, sweep.of_points
@@ -252,13 +251,3 @@ class _Proving:
         self.proof.deeds += case.deeds
         self.proof.entries += len(case.entries)
         self.findings.add(case, judge(case, self.usual))
-
-
-def _ended(case: Case) -> Case:
-    last = case.lives[-1]
-    if last.error or case.problems or last.journal is None:
-        raise Misuse(
-            f"the agent does not come to an end in a process of its own: {last.error or case.problems}",
-            hint="indelible run AGENT.py:name OBJECTIVE   # it must work by itself first, in an empty folder",
-        )
-    return case

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from indelible.core.actions import OnDoubt
 from indelible.core.codec import GENERIC, from_plain, to_json, unpack
 from indelible.core.record import COMPLETED, FAILED, FAILED_CALL, FINISHED, SETTLED_NOT
+from indelible.runtime.actions import resolve
 from indelible.testing import checkers
 from indelible.testing.checkers import CallStory, Journal
 from indelible.testing.prove_evidence import Case, Entry, name_of
@@ -64,7 +66,8 @@ class Usual:
         return usual
 
     def notes(self) -> Iterator[str]:
-        """What cannot be judged, because two untouched runs differ in it."""
+        """What cannot be judged, because two untouched runs differ in it, and what goes wrong without any fault."""
+        yield from (f"a cycle raises {error[:120]} without any fault" for error in sorted(self.case.rollbacks()))
         yield from (f"state.{name} differs between two untouched runs, so it cannot be judged" for name in
                     sorted(self.volatile))  # fmt: skip
         if not self.same_result:
@@ -121,16 +124,22 @@ def _lost(case: Case) -> Iterator[Fact]:
 def _repeated(case: Case, stories: dict[str, CallStory]) -> Iterator[Fact]:
     counts = Counter(seen.call for seen in case.returned if seen.effect == "irreversible")
     for call, count in counts.items():
-        if count > 1 and not (call in stories and stories[call].policy):
+        if count > 1 and not _may_repeat(call, stories):
             name = name_of(call)
             yield Fact("repeated", name, f"`{name}` is irreversible, and was done {count} times")
+
+
+def _may_repeat(call: str, stories: dict[str, CallStory]) -> bool:
+    """True if it was settled by policy that the call did not happen, and that is the policy it was declared with."""
+    spec = resolve(name_of(call))
+    return call in stories and stories[call].policy > 0 and spec is not None and spec.on_doubt is OnDoubt.ASSUME_NOT
 
 
 def _told(case: Case, stories: dict[str, CallStory]) -> Iterator[Fact]:
     """The journal tells of the same deeds that were seen."""
     returned = {seen.call for seen in case.returned}
     for story in stories.values():
-        if story.effect != "irreversible" or story.policy:
+        if story.effect != "irreversible" or _may_repeat(story.call, stories):
             continue
         if story.status == COMPLETED and story.source == "probe" and not case.began[story.call]:
             yield Fact("world", story.name, f"the probe of `{story.name}` said that it happened; it had not")
@@ -170,7 +179,7 @@ def _extra(
         return
     call = _culprit(entries[-1], stories)
     name, effect = name_of(call), _effect_of(call, case, stories)
-    if effect == "irreversible" and repeated and not (call in stories and stories[call].policy):
+    if effect == "irreversible" and repeated and not _may_repeat(call, stories):
         yield Fact("repeated", name, f"`{name}` is irreversible, and was done {len(entries)} times")
     elif effect == "repeatable" and case.began[call] > 1:
         yield Fact("repeated", name, f"`{name}` is declared repeatable, but calling it again changed the world: "

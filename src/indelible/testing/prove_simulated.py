@@ -210,7 +210,7 @@ class Simulation:
         with _nowhere(self.folder):
             for number in range(MAX_PROCESSES):
                 life = self._live(case, world, plans.get(number))
-                if self._is_over(life) or (life.error and number > max(plans, default=-1)):
+                if is_over(life) or (life.error and number > max(plans, default=-1)):
                     break
                 if known is not None and number == max(plans) and known(self._alike(case, world)):
                     case.cut = True
@@ -270,9 +270,23 @@ class Simulation:
         done = sorted(seen.call for seen in case.returned)
         return (likeness(world, life.journal, RUN_ID, frozenset()), repr(entries), repr(done), life.error)
 
-    @staticmethod
-    def _is_over(life: Life) -> bool:
-        return life.journal is not None and life.journal.record.status in (FINISHED, FAILED)
+
+def is_over(life: Life) -> bool:
+    """True if the run has come to its end."""
+    return life.journal is not None and life.journal.record.status in (FINISHED, FAILED)
+
+
+def works(case: Case) -> Case:
+    """An untouched case, if it ended well. Raises `Misuse` if not."""
+    last = case.lives[-1]
+    hint = "indelible run AGENT.py:name OBJECTIVE   # it must work by itself first, in an empty folder"
+    if last.error or last.journal is None or not is_over(last):
+        raise Misuse(f"the agent does not come to an end without any fault: {last.error or 'it goes on'}", hint=hint)
+    if last.journal.record.status == FAILED:
+        raise Misuse(f"the agent fails without any fault: {last.journal.record.error[:300]}", hint=hint)
+    if case.problems:
+        raise Misuse(f"the untouched run is wrong: {case.problems[0]}", hint="indelible verify RUN")
+    return case
 
 
 class Sweep:
@@ -287,17 +301,8 @@ class Sweep:
         self._deaths: list[Deaths] = []
 
     def untouched(self, skipped: int = 0) -> Case:
-        """The run without any fault. Raises `Misuse` if it does not end."""
-        case = self.simulation.play({}, "untouched", skipped=skipped)
-        last = case.lives[-1]
-        if last.error or not Simulation._is_over(last):
-            raise Misuse(
-                f"the agent does not come to an end without any fault: {last.error or 'it goes on for ever'}",
-                hint="indelible run AGENT.py:name OBJECTIVE   # it must work by itself first",
-            )
-        if case.problems:
-            raise Misuse(f"the untouched run is wrong: {case.problems[0]}", hint="indelible verify RUN")
-        return case
+        """The run without any fault. Raises as `works`."""
+        return works(self.simulation.play({}, "untouched", skipped=skipped))
 
     def singles(self, operations: list[list[Operation]], at_most: int | None) -> Iterator[None]:
         """Each fault at each operation of the untouched run."""
@@ -341,6 +346,8 @@ def spread(every: list[T], at_most: int | None, seed: int) -> list[T]:
     """All of them, or at most so many at equal distances; `seed` chooses with which one to begin."""
     if at_most is None or len(every) <= at_most:
         return every
+    if not at_most:
+        return []
     stride = -(-len(every) // at_most)
     return every[seed % stride :: stride]
 

@@ -1,0 +1,274 @@
+"""A proof holds for agents that are right, names what is wrong with those that are not, and can itself fail.
+
+Proofs are small here; `make prove` makes long ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import indelible as ind
+from indelible.cli.main import main
+from indelible.core import events as ev
+from indelible.core import perform
+from indelible.core.actions import Effect, Found, OnDoubt, Probed, Verdict, decide
+from indelible.core.requests import Append
+from indelible.errors import Misuse
+from indelible.testing.prove import Proof, Size, crash_everywhere
+from tests.tidy.tree import ROOT
+
+HERE = Path(__file__).parent
+SMALL = Size(singles=60, doubles=20, kills=16, random=2)
+SIMULATED = Size(singles=90, doubles=0, kills=0, random=0)
+EXAMPLES = {
+    "examples/sync_tool_agent.py": "Compare tea",
+    "examples/async_gather_agent.py": "rain wind",
+    "examples/payments_agent.py": "A-1 A-2",
+    "tests/prove/right_agents/patient.py": "A-1 A-2",
+}
+WRONG = {
+    "bare_deed": "payments: 3 entries where the uninterrupted run made 2, and no action was being performed: "
+    "a deed is done outside an @action",
+    "global_state": "after a restart the result differs ('about B' instead of 'about A\\nabout B'): "
+    "something is remembered outside State",
+    "harmful_repeat": "`pay` is declared repeatable, but calling it again changed the world: "
+    'declare it effect="irreversible" or "idempotent"',
+}
+
+
+def command(*words: str) -> tuple[int, str, str]:
+    """A command's exit code, and what it wrote."""
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        code = main(list(words))
+    return code, out.getvalue(), err.getvalue()
+
+
+def sentences(proof: Proof) -> list[str]:
+    return [finding.sentence for finding in proof.findings]
+
+
+@pytest.mark.parametrize("file", EXAMPLES)
+def test_agents_that_are_right(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B01, B02, B03, B09: deaths, second deaths, errors and SIGKILL; nothing is lost, nothing is done twice."""
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    seen: list[tuple[str, int, int]] = []
+    proof = crash_everywhere(f"{ROOT / file}:agent", EXAMPLES[file], size=SMALL, folder=tmp_path,
+                             progress=lambda *step: seen.append(step))  # fmt: skip
+    assert proof.holds, str(proof)
+    assert (proof.repeats, proof.lost) == (0, 0)
+    assert min(proof.simulated, proof.doubles, proof.kills, proof.deeds, proof.entries) >= 10
+    assert {part for part, _, _ in seen} == {"simulated", "double deaths", "real kills"}
+    assert all(done <= of for _, done, of in seen)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_researcher(tmp_path: Path) -> None:
+    """The agent that is shipped, with a model that needs no weights, delivering to a folder of its own."""
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for subject in ("tea", "coffee", "cocoa"):
+        text = f"{subject.title()} is grown in warm countries. The price of {subject} depends on its quality."
+        (corpus / f"{subject}.txt").write_text(f"{text}\n\nGood {subject} is stored in a dry and dark room.\n")
+    agent = tmp_path / "researcher_here.py"
+    agent.write_text(
+        "from indelible.agents.researcher import configure\n"
+        f"agent = configure({str(corpus)!r}, 'maildir:out/', 'scripted', 'me@example.org')\n"
+    )
+    proof = crash_everywhere(f"{agent}:agent", "What does the price of tea depend on?", size=SMALL, world=False)
+    assert proof.holds, str(proof)
+    assert min(proof.simulated, proof.doubles, proof.kills, proof.deeds) >= 10
+    assert proof.entries == 0
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_agents_that_are_wrong(name: str) -> None:
+    """Each is caught, with the one sentence that says what to change, and an exit code for CI."""
+    code, out, err = command("prove", str(HERE / "wrong_agents" / f"{name}.py"), "A B", "--json", "--seed", "7")
+    report = json.loads(out)
+    assert code == 5
+    assert [finding["sentence"] for finding in report["findings"]] == [WRONG[name]]
+    assert report["findings"][0]["cases"] > 1
+    assert (report["seed"], report["mode"], report["holds"]) == (7, "quick", False)
+    assert set(report["versions"]) == {"indelible", "python", "sqlite"}
+    assert (report["repeats"] > 0) == (name != "global_state")
+    assert report["simulated"] == report["simulated_of"] > 50
+    assert report["kills"] > 0
+    assert "simulated: " in err
+
+
+def test_the_report_as_a_table() -> None:
+    code, out, _ = command("prove", f"{HERE}/wrong_agents/harmful_repeat.py:agent", "A")
+    assert code == 5
+    assert WRONG["harmful_repeat"] in out
+    for row in ("simulated points", "double deaths", "real kills", "repeated", "lost", "verdict"):
+        assert f"\n{row} " in out
+    assert "--seed 1" in out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ((), "no objective"),
+        (("nowhere.py:agent", "A"), "there is no file"),
+        ((f"{HERE}/wrong_agents/bare_deed.py:desk", "A"), "has no desk"),
+        ((f"{HERE}/wrong_agents/bare_deed.py", "A", "--no-world"), "fails without any fault"),
+    ],
+)
+def test_misuse(words: tuple[str, ...], what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INDELIBLE_WORLD", raising=False)
+    code, out, err = command("prove", *words)
+    assert (code, out) == (2, "")
+    assert what in err
+
+
+def test_the_exit_code_is_documented() -> None:
+    code, out, _ = command("prove", "--help")
+    assert code == 0
+    assert "5 a proof found something" in " ".join(out.split())
+
+
+def test_an_agent_inside_a_function_is_refused() -> None:
+    class Nothing(ind.State):
+        n: int = 0
+
+    @ind.agent(state=Nothing)
+    def inner(run: ind.Run[Nothing]) -> None:
+        run.finish()
+
+    with pytest.raises(Misuse, match="stands in no file"):
+        crash_everywhere(inner, "x")
+
+
+def test_the_same_seed_tries_the_same(tmp_path: Path) -> None:
+    """A finding that was reported can be found again; another seed tries other points."""
+    agent = f"{HERE / 'wrong_agents' / 'harmful_repeat.py'}:agent"
+    size = SIMULATED._replace(singles=12)
+    one, two, other = (crash_everywhere(agent, "A B", size=size, seed=seed) for seed in (1, 1, 2))
+    assert one.findings == two.findings != []
+    assert (one.simulated, one.deeds, one.entries) == (two.simulated, two.deeds, two.entries)
+    assert [finding.where for finding in other.findings] != [finding.where for finding in one.findings]
+
+
+def test_what_differs_by_itself_is_said_and_not_judged() -> None:
+    proof = crash_everywhere(f"{HERE / 'right_agents' / 'patient.py'}:agent", "A", size=SIMULATED._replace(singles=8))
+    assert proof.notes == ["state.at differs between two untouched runs, so it cannot be judged"]
+
+
+# Faults that are planted into the library: a proof that cannot fail would prove nothing.
+
+
+def buffered(event: ev.Event, durable: bool = False) -> Append:
+    """An append that is never durable for what a call returned."""
+    return Append(event, durable and not isinstance(event, ev.ActionCompleted))
+
+
+def calls_again(effect: Effect, found: Found, probed: Probed, on_doubt: OnDoubt) -> Verdict:
+    """The decision table without doubt: what has only an intent is called again."""
+    if effect is Effect.IRREVERSIBLE and found is Found.INTENT:
+        return Verdict.CALL_SAME_KEY
+    return decide(effect, found, probed, on_doubt)
+
+
+def forgets(effect: Effect, found: Found, probed: Probed, on_doubt: OnDoubt) -> Verdict:
+    """The decision table without memory for what was paid for."""
+    if effect is Effect.REPEATABLE and found is Found.COMPLETION:
+        return Verdict.CALL
+    return decide(effect, found, probed, on_doubt)
+
+
+@pytest.mark.parametrize(
+    ("name", "planted", "sentence"),
+    [
+        ("Append", buffered, "lost: the result of `pay` was given to the agent, and is not in the journal"),
+        ("decide", calls_again, "`pay` is irreversible, and was done 2 times"),
+        ("decide", forgets, "lost: `price` was called again, though its result was in the journal"),
+    ],
+)
+def test_a_fault_of_the_library_is_found(
+    name: str, planted: Any, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(perform, name, planted)
+    size = SIMULATED._replace(singles=None)
+    proof = crash_everywhere(f"{ROOT / 'examples/payments_agent.py'}:agent", "A-1", size=size)
+    assert sentence in sentences(proof), str(proof)
+    assert proof.lost + proof.repeats > 0
+
+
+# The pytest side
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """A folder with a test file, in which pytest is run with the plugin and nothing else."""
+
+    def run(test: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "test_mine.py").write_text(test)
+        words = [sys.executable, "-m", "pytest", "-q", "-p", "indelible.testing.pytest_plugin", "-p",
+                 "no:cacheprovider", "-W", "error", "test_mine.py"]  # fmt: skip
+        source = str(Path(ind.__file__).parents[1])
+        environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": source}
+        return subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+USERS_TEST = """
+import indelible as ind
+from indelible.testing.prove import Size
+
+seen = []
+
+class Plan(ind.State):
+    tasks: ind.Queue[str]
+    notes: ind.Log[str]
+
+@ind.action
+def complete(prompt: str) -> str:
+    return f"about {prompt}"
+
+@ind.agent(state=Plan)
+def mine(run: ind.Run[Plan]) -> None:
+    note = complete(run.state.tasks.take())
+    seen.append(note)
+    run.state.notes.append(note)
+    if not run.state.tasks:
+        run.finish(len(RESULT))
+
+@mine.start
+def start(run: ind.Run[Plan]) -> None:
+    run.state.tasks.extend(run.objective.split())
+
+def test_it(crash_everywhere):
+    proof = crash_everywhere(mine, "one two", size=Size(singles=40, doubles=4, kills=6, random=1), world=False)
+    assert proof.holds, str(proof)
+"""
+
+
+def test_the_fixture(project: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
+    """A user's test passes for a right agent; for a wrong one it fails, and shows the sentence."""
+    right = project(USERS_TEST.replace("RESULT", "run.state.notes"))
+    assert (right.returncode, "1 passed" in right.stdout) == (0, True), right.stdout
+    wrong = project(USERS_TEST.replace("RESULT", "seen"))
+    assert (wrong.returncode, "1 failed" in wrong.stdout) == (1, True), wrong.stdout
+    assert "after a restart the result differs (1 instead of 2): something is remembered outside State" in wrong.stdout
+
+
+def test_pytest_finds_the_plugin_by_itself() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    assert declared["pytest11"] == {"indelible": "indelible.testing.pytest_plugin"}
+
+
+def test_the_plugin_loads_nothing_until_it_is_used() -> None:
+    code = "import sys, indelible.testing.pytest_plugin; sys.exit('indelible.testing.prove' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
