@@ -73,7 +73,7 @@ class Live:
 class Scope:
     """Where a call stands. `call` is "" in the cycle itself, else the enclosing action's identity."""
 
-    __slots__ = ("_counts", "_unused", "call", "driver", "effect", "entry", "parent", "random", "usage")
+    __slots__ = ("_counts", "_unused", "call", "driver", "effect", "ended", "entry", "parent", "random", "usage")
 
     def __init__(
         self, entry: Entry, driver: Any, parent: Scope | None = None, call: str = "", effect: str = ""
@@ -85,6 +85,8 @@ class Scope:
         self.effect = effect
         self.usage: dict[str, Any] | None = None
         self.random: Any = None
+        self.ended = not call
+        """False while the action it stands for is being performed, for which the end of a cycle waits."""
         self._counts: dict[Any, count[int]] = {}
         self._unused: dict[Any, list[int]] = {}
 
@@ -102,6 +104,12 @@ class Scope:
     def child(self, call: str, effect: str) -> Scope:
         """The scope inside an action called from here."""
         return Scope(self.entry, self.driver, self, call, effect)
+
+    def must_be_open(self, what: str) -> None:
+        """Refuse what comes too late: after the cycle has ended, and the action that calls it, if any, with it."""
+        if self.ended:
+            self.entry.must_be_open(what)
+        self.entry.must_hold()
 
     def encloses(self, call: str) -> bool:
         """True if this scope stands, at any depth, inside that call."""
@@ -170,11 +178,10 @@ class Entry:
             raise LeaseLost(live.lost, hint=f"indelible show {live.record.run_id}", run=live.record.run_id)
 
     def must_be_open(self, what: str) -> None:
-        """Refuse what comes after the cycle has ended, or after the run was taken over."""
+        """Refuse what comes after the cycle has ended."""
         live = self.live
         if not self.open:
             raise Misuse(
                 f"{what} was called after its cycle had ended (run {live.record.run_id}, cycle {live.record.cycle})",
                 hint="await every task you start before the cycle ends",
             )
-        self.must_hold()

@@ -39,6 +39,10 @@ WORTH_COMMITS = 20
 PATIENCE_S = (0.0,) * 16 + (0.01, 0.04, 0.15)
 """How long a deed that seems to diverge waits for other tasks and threads of its cycle to ask for what was done."""
 
+MAX_DETOURS = 100
+CODE = "the code itself"
+"""Who answers that nothing has diverged, and how often in one cycle."""
+
 NONE = pack(None)
 
 
@@ -101,7 +105,7 @@ def perform(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, A
     completion before this returns. Raises what the action raised; `NotStorable` before any
     call if an argument cannot be kept; `Park` if a person must decide.
     """
-    scope.entry.must_be_open(f"action {spec.name}")
+    scope.must_be_open(f"action {spec.name}")
     scope.entry.live.know(spec)
     attempt = Attempt(scope, spec, args, kwargs)
     if not attempt.business:
@@ -154,7 +158,9 @@ def _settle(a: Attempt) -> Steps[Any]:
         yield from _approval(a)
     probed, answer = Probed.NOT_ASKED, UnknownAnswer()
     while True:
-        verdict = decide(a.spec.effect, found, probed, a.spec.on_doubt)
+        # A deed in doubt stays one, whatever the code calls its effect by now.
+        effect = Effect.IRREVERSIBLE if record is not None and record.in_doubt else a.spec.effect
+        verdict = decide(effect, found, probed, a.spec.on_doubt)
         if verdict is Verdict.TAKE and record is not None:
             a.entry.recalled += 1
             return _take(a, record)
@@ -245,6 +251,8 @@ def _call(a: Attempt, key: str) -> Steps[Any]:
             entry.left[a.call] = a
             yield Append(ev.ActionDoubted(at, live.record.cycle, a.call, spec.name, text_of(error)))
         raise
+    finally:
+        child.ended = True
     yield from _completed(a, child, called, at)
     return called.value
 
@@ -259,7 +267,8 @@ def _completed(a: Attempt, child: Scope, called: Called, began: float) -> Steps[
         # The deed is done whatever its result looks like, and must be known as done.
         result, unstorable = NONE, error
     usage = child.usage
-    worth = a.deed or called.took > WORTH_COMMITS * live.commit_cost_s or bool(usage and usage.get("usd"))
+    paid = usage is not None and usage["usd"] != 0  # None: it cost something, and nobody knows how much
+    worth = a.deed or paid or called.took > WORTH_COMMITS * live.commit_cost_s
     event = ev.ActionCompleted(began + called.took, live.record.cycle, a.call, spec.name, spec.effect, result,
                                called.took, usage=pack(usage) if usage else b"", business=bool(a.business),
                                unstorable=unstorable.what if unstorable else "", within=a.scope.call)  # fmt: skip
@@ -285,12 +294,12 @@ def _raised(a: Attempt, child: Scope, error: Exception, key: str) -> Steps[Any]:
     yield Append(ev.ActionDoubted(at, record.cycle, a.call, spec.name, text_of(error)))
     probed, answer = yield from _probe(a, key)
     if probed is Probed.HAPPENED:
-        return (yield from _record_happened(a, answer, probed))
+        return (yield from _record_happened(a, answer, probed, usage))
     if probed is Probed.DID_NOT_HAPPEN or spec.on_doubt is OnDoubt.ASSUME_NOT:
         yield Append(failed, durable=True)
         raise error
     if spec.on_doubt is OnDoubt.ASSUME_HAPPENED:
-        return (yield from _record_happened(a, Happened(), probed))
+        return (yield from _record_happened(a, Happened(), probed, usage))
     raise _doubt(a, answer) from error
 
 
@@ -317,7 +326,7 @@ def _probe(a: Attempt, key: str) -> Steps[tuple[Probed, Any]]:
     )
 
 
-def _record_happened(a: Attempt, answer: Any, probed: Probed) -> Steps[Any]:
+def _record_happened(a: Attempt, answer: Any, probed: Probed, usage: bytes = b"") -> Steps[Any]:
     """Record that the action happened though its own return was never seen."""
     spec, unstorable = a.spec, ""
     source = "probe" if probed is Probed.HAPPENED else "policy"
@@ -327,7 +336,7 @@ def _record_happened(a: Attempt, answer: Any, probed: Probed) -> Steps[Any]:
         result, unstorable = NONE, error.what
     at = yield NOW
     event = ev.ActionCompleted(at, a.entry.live.record.cycle, a.call, spec.name, spec.effect, result, source=source,
-                               business=bool(a.business), unstorable=unstorable)  # fmt: skip
+                               usage=usage, business=bool(a.business), unstorable=unstorable)  # fmt: skip
     yield Append(event, durable=True)
     if unstorable:
         raise NotStorable(f"{spec.name} happened, but its result could not be kept: {unstorable}")
@@ -364,10 +373,12 @@ def _settled_not(a: Attempt, record: CallRecord, probed: Probed) -> Steps[None]:
 def _doubt(a: Attempt, answer: Any) -> Park:
     a.entry.left[a.call] = a
     why = f" ({answer.reason})" if isinstance(answer, UnknownAnswer) and answer.reason else ""
+    record = a.entry.live.record.find(a.call)
+    so_far = f"It ended with {record.doubt[:200]}" if record is not None and record.doubt else "Its intent is recorded"
     return Park(
         f"doubt:{a.call}",
         "doubt",
-        f"Did {a.spec.name} happen? Its intent is recorded, its outcome is not{why}.",
+        f"Did {a.spec.name} happen? {so_far}, its outcome is not known{why}.",
         detail=pack({"call": a.call}),
     )
 
@@ -409,7 +420,10 @@ def _unclaimed(a: Attempt) -> Steps[CallRecord | None]:
 def back_on_course(entry: Entry, signal: Park) -> bool:
     """True if this entry is to wait because of deeds it had not asked for, and by its end has asked for them all."""
     a = entry.astray.get(signal.wait)
-    return isinstance(a, Attempt) and not _others(a)
+    if not isinstance(a, Attempt) or _others(a):
+        return False
+    # A call whose arguments differ at every entry would go on for ever: then a person must look.
+    return sum(wait.by == CODE for wait in entry.live.record.waits.values()) < MAX_DETOURS
 
 
 def _approval(a: Attempt) -> Steps[None]:

@@ -19,11 +19,11 @@ from indelible.core.collections import NotDue
 from indelible.core.cycle import Entry, Live, Scope
 from indelible.core.failures import leaves, stops_the_run, text_of
 from indelible.core.inbox import read_inbox
-from indelible.core.perform import back_on_course, settle_left
+from indelible.core.perform import CODE, back_on_course, settle_left
 from indelible.core.record import COMPLETED, DEEDS, PARKED, RUNNING
 from indelible.core.requests import FLUSH, NOW, Append, Call, Drain, Park, Sleep, Steps, StoreCall
 from indelible.core.undoing import compensable, standing, undo_all
-from indelible.errors import Misuse
+from indelible.errors import Misuse, StoreUnavailable
 
 MAX_BACKOFF_S = 60.0
 
@@ -84,8 +84,11 @@ def keep_snapshot(live: Live) -> Steps[None]:
         return
     live.record.chain = journal.chain
     data = snapshots.encode(live.record)
-    yield StoreCall("put_snapshot", (live.record.run_id, live.record.seq, data))
-    journal.restart_prefix()
+    journal.restart_prefix()  # in any case: a write that failed may have landed
+    try:
+        yield StoreCall("put_snapshot", (live.record.run_id, live.record.seq, data))
+    except StoreUnavailable:
+        return  # the cycle is committed all the same; the next one tries again
     live.stored_at_snapshot, live.snapshot_size = journal.stored_bytes, len(data)
 
 
@@ -201,11 +204,14 @@ def _left(entry: Entry, error: BaseException | None) -> Steps[str]:
         yield from park(entry, signal)
         if back_on_course(entry, signal):
             at = yield NOW
-            yield Append(ev.WaitAnswered(at, entry.live.record.cycle, signal.wait, pack("both"), "the code itself"))
+            yield Append(ev.WaitAnswered(at, entry.live.record.cycle, signal.wait, pack("both"), CODE))
         return "parked"
     if any(stops_the_run(part) for part in raised):
-        if not entry.live.lost:
-            yield from suspend(entry)
+        try:
+            if not entry.live.lost:
+                yield from suspend(entry)
+        except StoreUnavailable:
+            pass  # what stopped the run is raised; what waits for the store is written when the run is closed
         return "interrupted"
     if error is None:
         yield from commit(entry)
@@ -258,12 +264,12 @@ def pursue(live: Live, driver: Any, wait_for_time: bool, stop: Callable[[], bool
             return
         outcome = yield from advance(live, driver)
         if outcome == "rolled back" and live.agent.backoff_s and record.status == RUNNING:
-            yield Sleep(min(live.agent.backoff_s * 2 ** (record.attempt - 2), MAX_BACKOFF_S))
+            yield Sleep(min(live.agent.backoff_s * 2 ** min(record.attempt - 2, 60), MAX_BACKOFF_S))
 
 
 def wait_in(scope: Scope, what: str, signal: Park, types: Any) -> Any:
     """The answer to a wait of this cycle; parks the cycle if there is none yet."""
-    scope.entry.must_be_open(what)
+    scope.must_be_open(what)
     if scope.deed():
         raise Misuse(
             f"{what} was called inside an action that cannot simply be run again",

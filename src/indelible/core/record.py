@@ -175,23 +175,28 @@ def _completed(r: Record, e: ev.ActionCompleted) -> None:
         r, CallRecord(e.call, e.name, e.effect, e.cycle, COMPLETED, business=e.business, within=e.within)
     )
     call.status, call.result, call.source, call.unstorable = COMPLETED, e.result, e.source, e.unstorable
+    call.cycle = e.cycle
     call.error = b""
     if call.undoes:
         r.keyed.pop(call.undoes, None)  # what was taken back may be done again under its key
     _resolved(r, e.call)
-    if e.source == "call":
+    if e.source == "call" or e.usage:
         _count(r, e.usage)
-    elif e.source == "policy":
+    if e.source == "call":
+        return
+    if e.source == "policy":
         r.notices.append(f"The action {e.name} ({e.call}) is assumed to have happened, by policy.")
     else:
         r.notices.append(f"The action {e.name} ({e.call}) was found to have happened, by its probe.")
 
 
 def _failed(r: Record, e: ev.ActionFailed) -> None:
-    call = _known(r, e.call) or _put(r, CallRecord(e.call, e.name, e.effect, e.cycle, FAILED_CALL, business=e.business))
-    call.status, call.error, call.attempt = FAILED_CALL, e.error, e.attempt
+    known = _known(r, e.call)
+    call = known or _put(r, CallRecord(e.call, e.name, e.effect, e.cycle, FAILED_CALL, business=e.business))
+    call.status, call.error, call.attempt, call.cycle = FAILED_CALL, e.error, e.attempt, e.cycle
     _resolved(r, e.call)
-    _count(r, e.usage)
+    if known is not None or e.effect not in DEEDS:  # a deed without an intent was refused, not called
+        _count(r, e.usage)
 
 
 def _count(r: Record, usage: bytes) -> None:

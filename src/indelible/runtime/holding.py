@@ -179,7 +179,7 @@ class Holding:
         if record.agent != self.agent.name:
             raise RunMismatch(
                 f"run {self.run_id!r} belongs to agent {record.agent!r}, not to {self.agent.name!r}",
-                hint=f"run it with agent {record.agent}, or choose another --run-id",
+                hint=f'@agent(name="{record.agent}", ...) if it was renamed; else choose another --run-id',
                 run=self.run_id,
             )
         if self.objective is not None and objective != self.objective:

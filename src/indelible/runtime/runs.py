@@ -24,7 +24,7 @@ from indelible.core.state import State
 from indelible.drive import aio, blocking
 from indelible.drive.clock import Random, seeded
 from indelible.drive.context import current, restore
-from indelible.errors import Diverged, IndelibleError, InDoubt, Misuse
+from indelible.errors import Diverged, IndelibleError, InDoubt, Misuse, StoreUnavailable
 
 if TYPE_CHECKING:
     from indelible.runtime.holding import Holding
@@ -208,7 +208,11 @@ class Run(Generic[S]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._holding.close()
+        try:
+            self._holding.close()
+        except StoreUnavailable:
+            if kind is None:  # else what ended the run is told; nothing that was acknowledged is lost
+                raise
         if kind is None:
             self._holding.tell()
 
@@ -217,7 +221,11 @@ class Run(Generic[S]):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await self._holding.aclose()
+        try:
+            await self._holding.aclose()
+        except StoreUnavailable:
+            if kind is None:
+                raise
         if kind is None:
             self._holding.tell()
 
@@ -249,7 +257,7 @@ class Run(Generic[S]):
             )
         if scope is None or scope.entry.live is not self._held:
             raise Misuse(f"run.{what} was called outside a cycle of run {self.run_id}", hint="with run.cycle(): ...")
-        scope.entry.must_be_open(f"run.{what}")
+        scope.must_be_open(f"run.{what}")
         return scope
 
 
