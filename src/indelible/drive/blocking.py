@@ -54,8 +54,7 @@ def respond(port: Port, request: Any) -> Any:
     if kind is StoreCall:
         return getattr(port.store, request.method)(*request.args)
     if kind is Drain:
-        future = port.idle()
-        return _wait(future, "this cycle still performs actions in tasks of the running event loop") if future else None
+        return _drain(port)
     if kind is Sleep:
         return port.clock.sleep(request.seconds)
     if kind is Enter:
@@ -65,15 +64,30 @@ def respond(port: Port, request: Any) -> Any:
     return port.at_once(request)
 
 
+def _drain(port: Port) -> None:
+    if port.idle() is None:
+        return
+    if not _in_event_loop():
+        port.forget_own()  # a thread that is here performs nothing
+    future = port.idle()
+    if future is not None:
+        _wait(future, "this cycle still performs actions in tasks of the running event loop")
+
+
 def _wait(future: Future[None], why: str) -> None:
+    if _in_event_loop():
+        raise Misuse(f"{why}, so waiting here would never end", hint="use 'async with' and await the tasks")
+    future.result()
+
+
+def _in_event_loop() -> bool:
     import asyncio
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        future.result()
-        return
-    raise Misuse(f"{why}, so waiting here would never end", hint="use 'async with' and await the tasks")
+        return False
+    return True
 
 
 def _call(request: Call) -> Called:

@@ -48,7 +48,7 @@ class Port:
         self.feed = feed
         self._mutex = threading.Lock()
         self._gates: dict[str, Future[None]] = {}
-        self._busy = 0
+        self._busy: dict[int, int] = {}
         self._idle: list[Future[None]] = []
 
     def at_once(self, request: Any) -> Any:
@@ -75,20 +75,31 @@ class Port:
         gate.set_result(None)
 
     def __enter__(self) -> None:
+        thread = threading.get_ident()
         with self._mutex:
-            self._busy += 1
+            self._busy[thread] = self._busy.get(thread, 0) + 1
 
     def __exit__(self, *_: object) -> None:
+        thread = threading.get_ident()
         with self._mutex:
-            self._busy -= 1
-            waiting, self._idle = (self._idle, []) if self._busy == 0 else ([], self._idle)
+            left = self._busy.get(thread, 0) - 1
+            if left > 0:
+                self._busy[thread] = left
+            else:
+                self._busy.pop(thread, None)
+            waiting, self._idle = ([], self._idle) if self._busy else (self._idle, [])
         for future in waiting:
             future.set_result(None)
+
+    def forget_own(self) -> None:
+        """Note that this thread performs nothing, whatever Ctrl-C has kept it from noting."""
+        with self._mutex:
+            self._busy.pop(threading.get_ident(), None)
 
     def idle(self) -> Future[None] | None:
         """None if no action is being performed, else what completes when the last one ends."""
         with self._mutex:
-            if self._busy == 0:
+            if not self._busy:
                 return None
             future: Future[None] = Future()
             self._idle.append(future)

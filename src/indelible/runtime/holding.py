@@ -81,20 +81,21 @@ class Holding:
         if self.objective is None:
             self._must_exist()
         self._nonce, self._pid = self.port.clock.entropy(8).hex(), os.getpid()
-        enter(self._nonce)
-        owner = Owner.here(self._nonce)
+        owner, epoch = Owner.here(self._nonce), 0
         try:
+            enter(self._nonce)
             epoch = self.port.store.claim(self.run_id, owner, TTL_S)
-        except BaseException:
-            leave(self._nonce)
-            raise
-        try:
             live = blocking.drive(self.port, self._take_up(handle, owner, epoch))
-        except BaseException:
-            self._let_go(owner)
+            self._hold = Hold(live, owner)
+            self._renewer.add(self._hold)
+        except BaseException as error:
+            hold, self._hold, self.live = self._hold, None, None
+            if hold is not None:
+                self._renewer.remove(hold)
+            leave(self._nonce)
+            if epoch or not isinstance(error, Exception):  # Ctrl-C in the claim leaves open whether it was granted
+                self._let_go(owner)
             raise
-        self._hold = Hold(live, owner)
-        self._renewer.add(self._hold)
 
     async def aopen(self, handle: Any) -> None:
         """As `open`, without blocking the event loop. Cancelled, it leaves the run not held."""
@@ -108,11 +109,12 @@ class Holding:
 
     def close(self) -> None:
         """Write what waits, and let go of the run; idempotent."""
-        hold, self._hold, live = self._hold, None, self.live
+        hold, live = self._hold, self.live
         if hold is None or live is None:
             return
-        self._renewer.remove(hold)
         try:
+            self._hold = None
+            self._renewer.remove(hold)
             if not live.lost and self.port.feed is not None:
                 self.port.feed.flush()
         finally:

@@ -135,10 +135,13 @@ class SqliteStore:
 
     def append(self, writes: Sequence[Write]) -> list[IndelibleError | None]:
         """See `Store.append`."""
+
+        def change(con: apsw.Connection) -> list[IndelibleError | None]:
+            now = self._now()
+            return [self._write(con, write, now) for write in writes]
+
         try:
-            with self._pool.writing() as con:
-                now = self._now()
-                return [self._write(con, write, now) for write in writes]
+            return self._pool.write(change)
         except BaseException:
             self._numbers.clear()  # it may hold the number of a row that was rolled back
             raise
@@ -166,7 +169,8 @@ class SqliteStore:
     def claim(self, run_id: str, owner: str, ttl_s: float) -> int:
         """See `Store.claim`."""
         refusals.check_claim(run_id, owner, ttl_s)
-        with self._pool.writing() as con:
+
+        def change(con: apsw.Connection) -> int:
             now = self._now()
             row: Any = con.execute(_HOLDER, (now, run_id)).fetchone()
             if row is None:
@@ -187,13 +191,18 @@ class SqliteStore:
             con.execute(_TAKE, (now, no, epoch, owner, ttl_s))
             return int(epoch)
 
+        return self._pool.write(change)
+
     def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
         """See `Store.put_snapshot`; raises `UnknownRun` for a run that is not there. Durable."""
         refusals.check_snapshot(run_id, seq, data)
-        with self._pool.writing() as con:
+
+        def change(con: apsw.Connection) -> None:
             no = self._known(con, run_id)
             con.execute(_PUT_SNAPSHOT, (no, seq, data))
             con.execute(_PRUNE_SNAPSHOTS, (no,))
+
+        self._pool.write(change)
 
     def get_snapshot(self, run_id: str, at_most_seq: int) -> tuple[int, bytes] | None:
         """See `Store.get_snapshot`."""
@@ -204,7 +213,8 @@ class SqliteStore:
     def delete(self, run_id: str) -> None:
         """See `Store.delete`. Durable."""
         inbox = inbox_of(run_id)
-        with self._pool.writing() as con:
+
+        def change(con: apsw.Connection) -> None:
             orphan = con.execute(_NUMBER, (run_id,)).get is None and con.execute(_NUMBER, (inbox,)).get is not None
             if not orphan:  # an inbox that was written to before there was a run may go as well
                 self._known(con, run_id)
@@ -212,6 +222,8 @@ class SqliteStore:
                 con.execute(_DROP_BATCHES, (name,))
                 con.execute(_DROP_SNAPSHOTS, (name,))
                 con.execute(_BURY, (self._now(), name))
+
+        self._pool.write(change)
 
     def close(self) -> None:
         """See `Store.close`."""

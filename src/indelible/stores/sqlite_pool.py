@@ -3,7 +3,7 @@
 Owns: every connection, the lock that writers take in turn, forks, and the closing.
 Must never: hand a connection to two threads, carry one through a fork, or keep a read
 transaction open while the caller's code runs (that would keep the log from shrinking).
-Invariant: a transaction that `writing` leaves by an exception has changed nothing.
+Invariant: a transaction that `write` leaves by an exception has changed nothing.
 
 Forks. SQLite's locks belong to a process, but its record of them is memory, which a child
 inherits: a child that opens the file anew while the parent's connections are in its memory
@@ -17,8 +17,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import apsw
@@ -54,12 +54,12 @@ class SqlitePool:
         self._idle: list[apsw.Connection] = []
         self._reading = 0
 
-    @contextmanager
-    def writing(self) -> Iterator[apsw.Connection]:
-        """A write transaction: committed at the end, rolled back by an exception.
+    def write(self, change: Callable[[apsw.Connection], T]) -> T:
+        """What `change` returns, having run in a write transaction: committed, or rolled back by an exception.
 
         Raises `StoreUnavailable` or `JournalDamaged` for SQLite's errors.
         """
+        # Not a context manager: Ctrl-C between its beginning and its block would leave the transaction open.
         if self.file.readonly:
             raise refusals.read_only(self.file.path)
         with self._door:
@@ -67,10 +67,13 @@ class SqlitePool:
         with self._turn:
             con = self._the_writer()
             try:
-                con.execute("BEGIN IMMEDIATE")
                 try:
-                    yield con
+                    if con.in_transaction:
+                        con.execute("ROLLBACK")  # Ctrl-C came twice
+                    con.execute("BEGIN IMMEDIATE")
+                    result = change(con)
                     con.execute("COMMIT")
+                    return result
                 except BaseException:
                     if con.in_transaction:
                         con.execute("ROLLBACK")
@@ -98,7 +101,7 @@ class SqlitePool:
     def consult(self, ask: Callable[[apsw.Connection], T]) -> T:
         """What `ask` makes of a connection that reads; it runs a few short statements, maybe more than once.
 
-        Raises as `writing`.
+        Raises as `write`.
         """
         if not self.file.readonly:
             return self._ask(ask)
