@@ -1,0 +1,183 @@
+"""Threads: many runs in one store, many actions in one cycle, and what a thread without its cycle's context may do."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import indelible as ind
+from indelible.core import events as ev
+from indelible.drive.port import Port
+from indelible.errors import Misuse
+from indelible.runtime.verify import verify
+
+THREADS = 8
+CYCLES = 12
+
+done: Counter[str] = Counter()
+
+
+class Memory(ind.State):
+    tasks: ind.Queue[int]
+    notes: ind.Log[str]
+
+
+@ind.action(effect="irreversible")
+def deed(what: str) -> str:
+    done[what] += 1
+    return what
+
+
+@ind.action
+def look(what: str) -> str:
+    done[f"look {what}"] += 1
+    return what
+
+
+@ind.agent(state=Memory)
+def busy(run: ind.Run[Memory]) -> None:
+    task = run.state.tasks.take()
+    run.state.notes.append(deed(f"{run.run_id}/{task}"))
+    if not run.state.tasks:
+        run.finish(list(run.state.notes))
+
+
+@busy.start
+def begin(run: ind.Run[Memory]) -> None:
+    run.state.tasks.extend(range(CYCLES))
+
+
+def each_in_its_thread(work: Callable[[int], None]) -> None:
+    """`work(n)` in as many threads, all at once; the first failure is raised."""
+    start = threading.Barrier(THREADS)
+
+    def one(number: int) -> None:
+        start.wait()
+        work(number)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(one, range(THREADS)))
+
+
+@pytest.mark.parametrize("url", ["memory:", "agent.db"])
+def test_runs_in_threads_share_a_store(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B106: a store that was opened in one thread is used by eight, each with runs of its own."""
+    monkeypatch.chdir(tmp_path)
+    done.clear()
+    with ind.open(url) as runs:
+
+        def work(number: int) -> None:
+            run_id = f"r{number}"
+            expected = [f"{run_id}/{task}" for task in range(CYCLES)]
+            assert busy.run("o", store=runs, run_id=run_id).result == expected
+
+        each_in_its_thread(work)
+        assert set(done.values()) == {1}
+        assert len(done) == THREADS * CYCLES
+        for number in range(THREADS):
+            assert not verify(runs, f"r{number}").faults
+
+
+@pytest.mark.parametrize("url", ["memory:", "agent.db"])
+def test_actions_of_one_cycle_are_called_from_threads(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B106: with the cycle's context they are recorded as if they were called in the cycle's own thread."""
+    monkeypatch.chdir(tmp_path)
+    done.clear()
+    died: list[bool] = []
+
+    @ind.agent(state=Memory)
+    def spread(run: ind.Run[Memory]) -> None:
+        contexts = [contextvars.copy_context() for _ in range(THREADS)]
+
+        def work(number: int) -> None:
+            assert contexts[number].run(deed, f"deed {number}") == f"deed {number}"
+            assert contexts[number].run(look, "the same") == "the same"
+
+        each_in_its_thread(work)
+        if not died:
+            died.append(True)
+            raise KeyboardInterrupt
+        run.finish(sorted(done))
+
+    with ind.open(url) as runs:
+        with pytest.raises(KeyboardInterrupt):
+            spread.run("o", store=runs, run_id="r")
+        outcome = spread.run("o", store=runs, run_id="r")
+        assert outcome.result == sorted([*(f"deed {n}" for n in range(THREADS)), "look the same"])
+        assert done == {**{f"deed {n}": 1 for n in range(THREADS)}, "look the same": THREADS}
+        assert not verify(runs, "r").faults
+        assert runs.recover("r").record.usage.calls == 2 * THREADS
+
+
+def test_a_cycle_ends_after_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B106: a thread that is still in a deed when the cycle's body has returned is waited for; its deed counts."""
+    done.clear()
+    begun, go_on = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+    idle = Port.idle
+
+    def waited_for(port: Port) -> Future[None] | None:
+        found = idle(port)
+        go_on.set()
+        return found
+
+    monkeypatch.setattr(Port, "idle", waited_for)
+
+    @ind.action(effect="irreversible")
+    def slow() -> str:
+        begun.set()
+        go_on.wait()
+        done["slow"] += 1
+        return "slow"
+
+    @ind.agent(state=Memory)
+    def careless(run: ind.Run[Memory]) -> None:
+        threads.append(threading.Thread(target=contextvars.copy_context().run, args=(slow,)))
+        threads[0].start()
+        begun.wait()
+        assert not go_on.is_set()
+        run.finish("done")
+
+    with ind.open(str(tmp_path / "agent.db")) as runs:
+        assert careless.run("o", store=runs, run_id="r").result == "done"
+        assert done["slow"] == 1
+        assert runs.recover("r").record.in_doubt() == []
+        told = [ev.kind_of(event) for _, event in runs.events("r")]
+        assert told.index("action.completed") < told.index("cycle.committed")
+    threads[0].join()
+
+
+def test_a_thread_without_the_context_is_told_so(tmp_path: Path) -> None:
+    """B106: what cannot be recorded is refused, and not done behind the run's back."""
+    done.clear()
+
+    @ind.agent(state=Memory)
+    def forgetful(run: ind.Run[Memory]) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            run.finish(pool.submit(deed, "unrecorded").result())
+
+    with ind.open(str(tmp_path / "agent.db")) as runs, pytest.raises(Misuse, match="called outside a run"):
+        forgetful.run("o", store=runs, run_id="r")
+    assert not done
+
+
+def test_two_threads_cannot_hold_one_run(tmp_path: Path) -> None:
+    """B01: the second thread of a process is refused like a second process."""
+    refused = []
+    with ind.open(str(tmp_path / "agent.db")) as runs, runs.run("r", busy, "o"):
+
+        def other(_: int) -> None:
+            with pytest.raises(ind.errors.RunBusy), runs.run("r", busy):
+                pass
+            refused.append(True)
+
+        each_in_its_thread(other)
+    assert len(refused) == THREADS
