@@ -29,13 +29,14 @@ from indelible.testing.prove import Proof, Size, crash_everywhere
 from tests.tidy.tree import ROOT
 
 HERE = Path(__file__).parent
-SMALL = Size(singles=60, doubles=20, kills=16, random=2)
+SMALL = Size(singles=40, doubles=12, kills=12, random=1)
 SIMULATED = Size(singles=90, doubles=0, kills=0, random=0)
 EXAMPLES = {
     "examples/sync_tool_agent.py": "Compare tea",
     "examples/async_gather_agent.py": "rain wind",
     "examples/payments_agent.py": "A-1 A-2",
-    "tests/prove/right_agents/patient.py": "A-1 A-2",
+    "tests/prove/right_agents/patient.py": "A-1",
+    "tests/prove/right_agents/sockets.py": "A-1 A-2",
 }
 WRONG = {
     "bare_deed": "payments: 3 entries where the uninterrupted run made 2, and no action was being performed: "
@@ -105,6 +106,23 @@ def test_agents_that_are_wrong(name: str) -> None:
     assert report["simulated"] == report["simulated_of"] > 50
     assert report["kills"] > 0
     assert "simulated: " in err
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("lying", "`pay` is irreversible, and was done 2 times: its probe said that it had not happened, and it had"),
+        ("keyless", "`put` is declared idempotent, but calling it again with the same key changed the world: "
+         'hand its key to the other side, or declare it effect="irreversible"'),
+        ("dicey", "after a restart each entry into the cycle wants another deed than the one it has done: "
+         "take times and random values from run.now(), run.random and run.new_id()"),
+    ],
+)  # fmt: skip
+def test_declarations_that_are_not_true(name: str, sentence: str) -> None:
+    """What an action says of itself is tried out, not believed."""
+    size = SIMULATED if name != "dicey" else SIMULATED._replace(singles=12)
+    proof = crash_everywhere(f"{HERE}/wrong_agents/untrue_declarations.py:{name}", "A", size=size)
+    assert sentences(proof) == [sentence], str(proof)
 
 
 def test_the_report_as_a_table() -> None:

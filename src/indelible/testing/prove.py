@@ -13,11 +13,13 @@ empty folder, many times. Its file is run anew for each simulated process, so it
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -44,7 +46,8 @@ class Size(NamedTuple):
     """How much is tried: at most so many points of each kind, spread evenly; None for all of them.
 
     random: so many runs are killed at random moments, and so many at two random points.
-    within_s: a slow agent gets fewer points than that, so that each of the three kinds takes about so long.
+    within_s: a slow agent gets fewer points than that, so that each of the three kinds takes about so long, and no
+        more than twice so long.
     """
 
     singles: int | None
@@ -182,6 +185,18 @@ def crash_everywhere(
     return proof
 
 
+@contextmanager
+def _left_open() -> Iterator[None]:
+    """A simulated death closes nothing and awaits nothing, as a real one; Python need not complain of that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        try:
+            yield
+        finally:
+            gc.collect()
+
+
 def _silent(_part: str, _done: int, _of: int) -> None:
     pass
 
@@ -213,6 +228,7 @@ class _Proving:
         """The untouched runs, and everything that can go wrong in a simulated process."""
         proof = self.proof
         with ExitStack() as stack:
+            stack.enter_context(_left_open())
             outside = None
             if self.world:
                 outside = stack.enter_context(Outside(self.folder / "simulated"))
@@ -227,10 +243,10 @@ class _Proving:
             size = self.size = self.size.for_cases_of(monotonic() - began, took)
             self.usual = Usual.of([first, second, works(untouched)])
             proof.notes += self.usual.notes()
-            for _ in sweep.singles(operations, size.singles):
+            for _ in self.in_time(sweep.singles(operations, size.singles)):
                 proof.simulated, proof.simulated_of = sweep.points, sweep.of_points
                 self.progress("simulated", sweep.points, min(sweep.of_points, size.singles or sweep.of_points))
-            for _ in sweep.twice(size.doubles):
+            for _ in self.in_time(sweep.twice(size.doubles)):
                 proof.doubles = sweep.doubles
                 self.progress("double deaths", sweep.doubles, min(sweep.of_doubles, size.doubles or sweep.of_doubles))
             proof.doubles_of = sweep.of_doubles
@@ -241,9 +257,17 @@ class _Proving:
         size, proof = self.size, self.proof
         proof.kill_points = points
         planned = deaths(points, at_most=size.kills, random=size.random, longest_s=took, seed=proof.seed)
-        for number, _ in enumerate(real.play_all(planned, self.judge), 1):
+        for number, _ in enumerate(self.in_time(real.play_all(planned, self.judge)), 1):
             self.progress("real kills", number, len(planned))
         proof.kills = real.kills
+
+    def in_time(self, cases: Iterator[None]) -> Iterator[None]:
+        """The cases, as long as there is time for them."""
+        began, within_s = monotonic(), self.size.within_s
+        for case in cases:
+            yield case
+            if within_s is not None and monotonic() - began > 2 * within_s:
+                return
 
     def judge(self, case: Case) -> None:
         assert self.usual is not None

@@ -30,7 +30,7 @@ STORE, POINTS, PERFORMED, ERRORS = "agent.db", "points", "performed", "errors.tx
 
 
 class Request(TypedDict):
-    """One process to run. kill_at: the points at which it dies. kill_after_s: when it is killed from outside, or 0."""
+    """One process to run. kill_at: the points at which it dies. kill_after_s: when it is killed from outside."""
 
     folder: str
     kill_at: list[int]
@@ -89,12 +89,11 @@ def serve(reference: str, objective: str) -> None:
         pid = os.fork()
         if pid == 0:
             os._exit(_forked(agent, objective, request))
-        if request["kill_after_s"]:
-            timer = threading.Timer(request["kill_after_s"], os.kill, (pid, signal.SIGKILL))
-            timer.start()
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # not reaped yet, so its number is not another's
-            timer.cancel()
-            timer.join()
+        timer = threading.Timer(request["kill_after_s"], os.kill, (pid, signal.SIGKILL))
+        timer.start()
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # not reaped yet, so its number is not another's
+        timer.cancel()
+        timer.join()
         _, status = os.waitpid(pid, 0)
         sys.__stdout__.write(f"{os.waitstatus_to_exitcode(status)}\n")  # type: ignore[union-attr]
         sys.__stdout__.flush()  # type: ignore[union-attr]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from indelible.core import events as ev
+from indelible.core.codec import unpack
 from indelible.testing.checkers import Journal
 
 RUN_ID = "prove"
@@ -98,9 +99,32 @@ class Case:
         """What a call returned; None if it was not seen to return."""
         return next((seen.result for seen in self.returned if seen.call == call), None)
 
+    def maker_of(self, entry: Entry) -> str:
+        """The call that made an entry; "" if none was under way.
+
+        Of several, the one whose key came along, or whose arguments stand in the entry.
+        """
+        if len(entry.under_way) < 2:
+            return "".join(entry.under_way)
+        intents = {event.call: event for event in self._events() if isinstance(event, ev.ActionIntended)}
+
+        def likely(call: str) -> tuple[bool, int]:
+            intent = intents.get(call)
+            if intent is None:
+                return False, 0
+            texts = [text for text in _texts(unpack(intent.args)) if text in _texts(entry.body)]
+            return bool(entry.key) and intent.key == entry.key, len(texts)
+
+        return max(entry.under_way, key=likely)
+
     def rollbacks(self) -> set[str]:
         """The errors by which cycles were rolled back."""
         return {event.error for event in self._events() if isinstance(event, ev.CycleRolledBack)}
+
+    def denied(self, call: str) -> bool:
+        """True if a probe said that the call had not happened."""
+        return any(isinstance(event, ev.ActionSettled) and event.call == call and event.by == "its probe"
+                   for event in self._events())  # fmt: skip
 
     def gave_up(self) -> bool:
         """True if a cycle was given up for good."""
@@ -114,6 +138,15 @@ class Case:
 
     def _events(self) -> Iterable[ev.Event]:
         return self.journal.events if self.journal is not None else ()
+
+
+def _texts(value: Any) -> list[str]:
+    """Every text and number in plain data."""
+    if isinstance(value, dict):
+        return [text for part in value.values() for text in _texts(part)]
+    if isinstance(value, list | tuple):
+        return [text for part in value for text in _texts(part)]
+    return [str(value)]
 
 
 def name_of(call: str) -> str:

@@ -101,8 +101,10 @@ def judge(case: Case, usual: Usual) -> Iterator[Fact]:
     yield from (Fact("lost" if text.startswith("lost") else "library", text, text) for text in library)
     # An agent that was given an error, and has not just begun its cycle anew, may have chosen another way.
     alike = not case.raised or (bool(case.rollbacks()) and not case.gave_up())
-    yield from _world(case, usual, stories, alike)
-    if alike:
+    found = list(_world(case, usual, stories, alike))
+    yield from found
+    # What was done twice may well end otherwise; that is no fault of its own.
+    if alike and not [*found, *_repeated(case, stories)]:
         yield from _state(case, usual)
 
 
@@ -125,8 +127,14 @@ def _repeated(case: Case, stories: dict[str, CallStory]) -> Iterator[Fact]:
     counts = Counter(seen.call for seen in case.returned if seen.effect == "irreversible")
     for call, count in counts.items():
         if count > 1 and not _may_repeat(call, stories):
-            name = name_of(call)
-            yield Fact("repeated", name, f"`{name}` is irreversible, and was done {count} times")
+            yield _again(call, count, case)
+
+
+def _again(call: str, count: int, case: Case) -> Fact:
+    """An irreversible deed was done more than one time."""
+    name = name_of(call)
+    why = ": its probe said that it had not happened, and it had" if case.denied(call) else ""
+    return Fact("repeated", name, f"`{name}` is irreversible, and was done {count} times{why}")
 
 
 def _may_repeat(call: str, stories: dict[str, CallStory]) -> bool:
@@ -177,10 +185,10 @@ def _extra(
         yield Fact("repeated", kind, f"{kind}: {_count(count, 'entry', 'entries')} where the uninterrupted run made "
                    f"{usually}, and no action was being performed: a deed is done outside an @action")  # fmt: skip
         return
-    call = _culprit(entries[-1], stories)
+    call = case.maker_of(entries[-1])
     name, effect = name_of(call), _effect_of(call, case, stories)
     if effect == "irreversible" and repeated and not _may_repeat(call, stories):
-        yield Fact("repeated", name, f"`{name}` is irreversible, and was done {len(entries)} times")
+        yield _again(call, len(entries), case)
     elif effect == "repeatable" and case.began[call] > 1:
         yield Fact("repeated", name, f"`{name}` is declared repeatable, but calling it again changed the world: "
                    'declare it effect="irreversible" or "idempotent"')  # fmt: skip
@@ -190,13 +198,6 @@ def _extra(
     elif alike and not repeated:
         yield Fact("state", name, f"after a restart `{name}` did something else than in the untouched run: "
                    f"{OUTSIDE_STATE}")  # fmt: skip
-
-
-def _culprit(entry: Entry, stories: dict[str, CallStory]) -> str:
-    """Of the calls that were under way, the one that did it: the one whose key came along, else a repeatable one."""
-    keyed = [call for call in entry.under_way if entry.key and call in stories and stories[call].key == entry.key]
-    loose = [call for call in entry.under_way if call not in stories or stories[call].effect == "repeatable"]
-    return (keyed or loose or list(entry.under_way))[-1]
 
 
 def _effect_of(call: str, case: Case, stories: dict[str, CallStory]) -> str:

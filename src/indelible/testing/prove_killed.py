@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from time import monotonic
 
 from indelible.core.record import FAILED, FINISHED, Record
 from indelible.drive.clock import seeded
@@ -29,12 +30,13 @@ from indelible.testing.child import RETURNED
 from indelible.testing.prove_child import ERRORS, PERFORMED, POINTS, STORE, Request
 from indelible.testing.prove_evidence import RUN_ID, Case, Life, Seen
 from indelible.testing.prove_person import Person
-from indelible.testing.prove_simulated import spread
+from indelible.testing.prove_simulated import MAX_PROCESSES, endless, spread
 from indelible.testing.prove_subject import Subject
 from indelible.testing.prove_world import VARIABLE, Outside
 
-MAX_PROCESSES = 40
 KILLED = -9
+LONGEST_S = 600.0
+"""A process that lives longer hangs, and is killed."""
 BEYOND = 2
 """So many points after the last one of the untouched run are tried as well; nothing is killed there, as a rule."""
 BEFORE, AFTER = "before ", "after "
@@ -140,16 +142,20 @@ class Killing:
             nursery.outside.book.clear()
         for number in range(MAX_PROCESSES):
             request: Request = {"folder": str(place), "kill_at": list(death.at),
-                                "kill_after_s": 0.0 if number else death.after_s}  # fmt: skip
+                                "kill_after_s": LONGEST_S if number else death.after_s or LONGEST_S}  # fmt: skip
+            began = monotonic()
             life = self._live(case, place, nursery, request)
             case.lives.append(life)
+            if monotonic() - began > LONGEST_S:
+                case.problems.append(f"a process hung for {LONGEST_S:g} s")
+                break
             if life.error or (life.journal is not None and life.journal.record.status in (FINISHED, FAILED)):
                 break
             if life.journal is not None and life.journal.record.open_wait is not None:
                 with open_runs(str(place / STORE)) as runs:
                     self.person.attend(runs, life.journal.record, case)
         else:
-            case.problems.append("after the kill the run does not come to an end")
+            case.problems.append(endless(case))
         points = _lines(place / POINTS)
         case.points = len(points)
         if death.at:

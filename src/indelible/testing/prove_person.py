@@ -43,7 +43,7 @@ class Person:
         seen = case.result_of(call.call)
         if seen is not None:
             return seen
-        if not any((entry.key and entry.key == call.key) or call.call in entry.under_way for entry in case.entries):
+        if not any(case.maker_of(entry) == call.call for entry in case.entries):
             return None
         usual = self.usual.results_by_arguments() if self.usual is not None else {}
         return usual.get((call.name, call.args), b"")

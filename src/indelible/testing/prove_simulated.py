@@ -207,6 +207,7 @@ class Simulation:
         self.operations, self.turns = [], []
         if self.outside is not None:
             self.outside.book.clear()
+            case.entries = self.outside.book.entries  # grows while the case goes on
         with _nowhere(self.folder):
             for number in range(MAX_PROCESSES):
                 life = self._live(case, world, plans.get(number))
@@ -218,9 +219,7 @@ class Simulation:
                 if life.journal is not None:
                     self.person.attend(RunStore(world.store, SystemClock()), life.journal.record, case)
             else:
-                case.problems.append("after the crash the run does not come to an end")
-        if self.outside is not None:
-            case.entries = self.outside.book.entries
+                case.problems.append(endless(case))
         return case
 
     def _live(self, case: Case, world: World, plan: Plan | None) -> Life:
@@ -239,6 +238,8 @@ class Simulation:
             life.killed = process.dead
             life.error = "" if process.dead else f"{type(error).__name__}: {error}"
         life.killed = life.killed or process.dead
+        if life.killed and self.outside is not None:
+            self.outside.settle()  # what it had sent and nobody had taken yet is lost with it
         self.operations.append(process.operations)
         self.turns.append(process.turns)
         case.raised |= process.raised or (plan is not None and plan.fault not in DEATHS and not life.error)
@@ -269,6 +270,14 @@ class Simulation:
         entries = [(entry.what, entry.under_way) for entry in self.outside.book.entries] if self.outside else []
         done = sorted(seen.call for seen in case.returned)
         return (likeness(world, life.journal, RUN_ID, frozenset()), repr(entries), repr(done), life.error)
+
+
+def endless(case: Case) -> str:
+    """What to say of a run that is taken up again and again."""
+    if case.waits.count("diverged") > MAX_PROCESSES // 4:
+        return ("after a restart each entry into the cycle wants another deed than the one it has done: take times and "
+                "random values from run.now(), run.random and run.new_id()")  # fmt: skip
+    return "after a crash the run does not come to an end"
 
 
 def is_over(life: Life) -> bool:
