@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -212,3 +213,24 @@ def test_a_deed_whose_completion_could_not_be_written_is_not_done_again(
 
     assert agent_of(body).run("o", store=store, run_id="r").result == "sent 1"
     assert sent == ["x"]
+
+
+def test_a_cycle_of_many_calls_does_not_keep_their_arguments(store: RunStore) -> None:
+    sizes: list[int] = []
+
+    @ind.action
+    def count(text: str) -> int:
+        return len(text)
+
+    def body(run: ind.Run[Memory]) -> None:
+        tracemalloc.start()
+        try:
+            for n in range(50):
+                count(f"{n}" + "x" * 200_000)
+            sizes.append(tracemalloc.get_traced_memory()[0])
+        finally:
+            tracemalloc.stop()
+        run.finish()
+
+    agent_of(body).run("o", store=store, run_id="r")
+    assert sizes[0] < 2_000_000

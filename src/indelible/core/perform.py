@@ -49,7 +49,7 @@ NONE = pack(None)
 class Attempt:
     """One call being performed: everything that is fixed before the journal is asked."""
 
-    __slots__ = ("args", "business", "call", "entry", "kwargs", "nth", "plain", "scope", "spec", "what")
+    __slots__ = ("args", "business", "call", "entry", "kwargs", "nth", "plain", "scope", "spec", "token", "what")
 
     def __init__(self, scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.scope, self.entry, self.spec = scope, scope.entry, spec
@@ -59,6 +59,7 @@ class Attempt:
             name: to_plain(value, types, f"{spec.name}({name})") for name, value in spec.arguments(args, kwargs).items()
         }
         self.business, self.what, self.nth = "", (spec.name, b""), 0
+        self.token = object()  # stands for this call to the end of the cycle, which its arguments need not see
         if spec.key is not None:
             self.business = _business_key(spec, args, kwargs)
             self.call = keyed_id(spec.name, self.business)
@@ -67,7 +68,7 @@ class Attempt:
         while True:
             self.nth = scope.nth(self.what)
             self.call = self.identity(self.nth)
-            if self.entry.hold(self.call, self):
+            if self.entry.hold(self.call, self.token):
                 return
 
     def identity(self, nth: int) -> str:
@@ -82,7 +83,7 @@ class Attempt:
 
     def become(self, nth: int) -> bool:
         """Be the nth such call in place of this one, if no other call of this entry is."""
-        if not self.entry.hold(call := self.identity(nth), self):
+        if not self.entry.hold(call := self.identity(nth), self.token):
             return False
         self.give_back()
         self.call, self.nth = call, nth
