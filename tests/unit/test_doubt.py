@@ -292,3 +292,19 @@ def test_a_deed_left_in_doubt_can_be_settled_after_the_run_has_ended(store: RunS
     store.settle("r", "send", happened=True)
     assert agent.run("o", store=store, run_id="r").result == "done"
     assert store.recover("r").record.in_doubt() == []
+
+
+def test_an_idempotent_deed_without_a_result_is_listed_when_its_cycle_is_given_up(store: RunStore) -> None:
+    """Its failure proves nothing: the other side may well have applied it."""
+
+    @ind.action(effect="idempotent")
+    def upsert(*, key: str = "") -> None:
+        raise TimeoutError
+
+    def body(run: ind.Run[Memory]) -> None:
+        run.state.tasks.take()
+        upsert()
+
+    agent_of(body, attempts=1, on_failure="fail").run("o", store=store, run_id="r")
+    rolled = next(event for _, event in store.events("r") if isinstance(event, ev.CycleRolledBack))
+    assert [call.partition("-")[0] for call in rolled.orphaned] == ["upsert"]

@@ -17,7 +17,7 @@ from indelible.core.actions import Effect, Spec
 from indelible.core.codec import from_plain, pack, unpack
 from indelible.core.cycle import Entry, Live, Scope
 from indelible.core.failures import describe
-from indelible.core.record import COMPLETED, DEEDS, CallRecord, Record
+from indelible.core.record import COMPLETED, DEEDS, FAILED_CALL, INTENDED, CallRecord, Record
 from indelible.core.requests import NOW, Append, Call, Called, Steps
 from indelible.errors import StaleWriter, StoreUnavailable
 
@@ -42,8 +42,13 @@ def standing(record: Record) -> tuple[str, ...]:
     return tuple(sorted(
         call.call for call in record.calls.values()
         if call.effect in DEEDS
-        and (call.in_doubt or (call.status == COMPLETED and not _of_an_undo(record, call)))
+        and (_may_have_happened(call) or (call.status == COMPLETED and not _of_an_undo(record, call)))
     ))  # fmt: skip
+
+
+def _may_have_happened(call: CallRecord) -> bool:
+    """An irreversible call in doubt; or an idempotent one without a result, whose failure proves nothing."""
+    return call.in_doubt or (call.effect == Effect.IDEMPOTENT and call.status in (INTENDED, FAILED_CALL))
 
 
 def _of_an_undo(record: Record, call: CallRecord) -> bool:

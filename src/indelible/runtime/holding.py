@@ -24,7 +24,7 @@ from indelible.core.state import Workspace
 from indelible.drive import aio, blocking
 from indelible.drive.clock import Clock
 from indelible.drive.port import Port
-from indelible.errors import IndelibleError, Misuse, RunMismatch, StoreUnavailable, UnknownRun
+from indelible.errors import IndelibleError, JournalDamaged, Misuse, RunMismatch, StoreUnavailable, UnknownRun
 from indelible.runtime.actions import resolve
 from indelible.runtime.labels import label_of
 from indelible.runtime.leases import TTL_S, Hold, Renewer
@@ -153,7 +153,12 @@ class Holding:
         self.live = live
         self.port.feed = self._feed = Feed(self._writer, live, label_of, self._observe)
         if new:
-            assert self.objective is not None
+            if self.objective is None:
+                raise JournalDamaged(
+                    f"run {self.run_id!r}: nothing of its journal can be read, not even its objective",
+                    hint=f"indelible verify {self.run_id}",
+                    run=self.run_id,
+                )
             yield from accept(live, self.objective, __version__)
         at = yield NOW
         yield Append(ev.RunClaimed(at, epoch, owner, f"{__version__} on Python {platform.python_version()}",
