@@ -66,12 +66,20 @@ def stored(store: MemoryStore, run_id: str) -> list[Batch]:
     return list(store.read(run_id))
 
 
-def test_a_lone_caller_commits_in_its_own_thread(store: Faulty) -> None:
+def test_a_lone_caller_commits_in_its_own_thread(store: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[str] = set()
+    append = store.append
+
+    def noting(group: Sequence[Write]) -> list[IndelibleError | None]:
+        threads.add(threading.current_thread().name)
+        return append(group)
+
+    monkeypatch.setattr(store, "append", noting)
     writer = Writer(store, no_pause)
     for write in writes(store, "r", 3):
         writer.write(write)
     assert store.groups == [1, 1, 1]
-    assert [thread.name for thread in threading.enumerate() if "indelible" in thread.name] == []
+    assert threads == {threading.current_thread().name}
 
 
 @pytest.mark.parametrize("step", ["before", "after"])
