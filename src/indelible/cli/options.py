@@ -18,7 +18,8 @@ FINISHED, FAULT, MISUSE, PARKED, FAILED, FOUND = 0, 1, 2, 3, 4, 5
 DEFAULT_STORE = "agent.db"
 
 EXIT_CODES = """Exit codes: 0 finished (or done), 1 an error (store, damage, your code), 2 misuse, 3 parked: it
-waits for a person or a time, 4 the run failed, 5 a proof found something, 130 stopped by Ctrl-C, 143 stopped by SIGTERM."""
+waits for a person or a time, 4 the run failed, 5 a proof found something, 130 stopped by Ctrl-C,
+143 stopped by SIGTERM."""
 
 Store = Annotated[str, typer.Option("--store", envvar="INDELIBLE_STORE", help="The file (or URL) that holds the runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
