@@ -223,9 +223,11 @@ classes = st.sampled_from(["Point", "Note", "Order", "Model", "Color", "Perm"])
 names = classes | st.sampled_from(["x", "text", "held", "a", "RED", "2026-01-01"])
 hostile = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | names | st.binary(max_size=17),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.builds(lambda mark, rest: [mark, *rest], marks, st.lists(inner, max_size=4))
-    | st.dictionaries(names, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.builds(lambda mark, rest: [mark, *rest], marks, st.lists(inner, max_size=4))
+        | st.dictionaries(names, inner, max_size=3)
+    ),
     max_leaves=10,
 )
 

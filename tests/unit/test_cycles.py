@@ -285,8 +285,9 @@ def test_older_state_meets_newer_code_step_by_step(store: RunStore) -> None:
         assert list(run.state.tasks) == ["a", "b"]
     record = store.recover("r").record
     assert (record.version, record.unknown_fields) == (3, {"gone": 5})
-    with pytest.raises(StateInvalid, match="last written by version 3"), store.run(
-        "r", ind.agent(state=New, name="ag", version=2)(lambda run: None)
+    with (
+        pytest.raises(StateInvalid, match="last written by version 3"),
+        store.run("r", ind.agent(state=New, name="ag", version=2)(lambda run: None)),
     ):
         pass
 

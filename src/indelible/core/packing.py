@@ -66,7 +66,6 @@ def digest(plain: Plain) -> bytes:
     return blake2b(canonical(plain), digest_size=16).digest()
 
 
-
 def canonical(plain: Any) -> bytes:
     data = _encode_sorted(plain)
     # A mark in the bytes may be a text that happens to look so; then sorting changes nothing.

@@ -192,4 +192,3 @@ def _inside(hint: object) -> list[object]:
     if isinstance(hint, type) and not issubclass(hint, Enum) and (is_storable(hint) or typing.is_typeddict(hint)):
         return [*hints_of(hint).values(), *getattr(hint, "__orig_bases__", ())]
     return []
-
