@@ -16,6 +16,7 @@ from indelible.testing.ledger import Ledger
 ledger = Ledger("ledger")
 HOW = sys.argv[1]
 pid = -1
+let_go = False
 
 
 class Memory(ind.State):
@@ -25,13 +26,15 @@ class Memory(ind.State):
 
 def fork() -> bool:
     """True in the child."""
-    global pid
+    global pid, let_go
     with warnings.catch_warnings():
         # Since 3.12 Python warns of forks in processes with threads, which is what this is about.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
         os.waitpid(pid, 0)
+        with ind.open("agent.db", readonly=True) as runs:
+            let_go = not next(runs.entries()).live
     return pid == 0
 
 
@@ -92,7 +95,8 @@ def begin(run: ind.Run[Memory]) -> None:
 
 def main() -> Any:
     try:
-        return agent.run("o", store="agent.db", run_id="r").status
+        status = agent.run("o", store="agent.db", run_id="r").status
+        return f"{status}, but its run was let go of meanwhile" if let_go else status
     except BaseException as error:
         return type(error).__name__
 

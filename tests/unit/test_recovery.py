@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 
 import pytest
 
@@ -21,11 +22,16 @@ def small_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "FIRST_AFTER_BYTES", 600)
 
 
+def noise(number: int) -> str:
+    """Text that cannot be compressed much, as a real result cannot."""
+    return blake2b(b"%d" % number, digest_size=25).hexdigest()
+
+
 def work(store: RunStore, cycles: int) -> None:
     def body(run: ind.Run[Memory]) -> None:
         run.state.tasks.take()
         run.state.tasks.append("again")
-        run.state.notes.append(f"note {run.state.count} " + "x" * 50)
+        run.state.notes.append(f"note {run.state.count} " + noise(run.state.count))
         run.state.count += 1
         if run.state.count % cycles == 0:
             run.ask("go on?")
@@ -87,7 +93,10 @@ def test_a_bad_snapshot_is_passed_over_for_an_older_one_and_said(store: RunStore
     assert newest is not None
     older = store.store.get_snapshot("r", newest[0] - 1)
     assert older is not None
-    for damage in (newest[1][:-1], b"", newest[1][:25] + b"\xff" + newest[1][26:], older[1]):
+    other = snapshots.decode(newest[1], "r", newest[0])
+    other.doc["count"] = 17
+    swapped = newest[1][:19] + snapshots.encode(other)[19:]  # whole and readable, but not what was written
+    for damage in (newest[1][:-1], b"", newest[1][:25] + b"\xff" + newest[1][26:], older[1], swapped):
         copy, reader = tampered(store)
         copy.snapshots[newest[0]] = damage
         found = reader.recover("r")

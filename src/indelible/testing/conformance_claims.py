@@ -12,7 +12,7 @@ from pathlib import Path
 from indelible.errors import Misuse, RunBusy, UnknownRun
 from indelible.stores.base import inbox_of
 from indelible.stores.owner import Owner, enter, leave
-from indelible.testing.conformance_kit import SteppedClock, StoreFixture, entries, in_threads, refused, write
+from indelible.testing.conformance_kit import LABEL, SteppedClock, StoreFixture, entries, in_threads, refused, write
 
 
 class ClaimConformance(StoreFixture):
@@ -74,9 +74,9 @@ class ClaimConformance(StoreFixture):
     def test_writing_renews_the_lease(self, tmp_path: Path) -> None:
         clock = SteppedClock()
         with self.claimed(tmp_path, "a", clock=clock) as store:
-            for at in range(5):
+            for at, label in enumerate((None, LABEL, LABEL, None, LABEL, LABEL)):
                 clock.advance(20)
-                assert store.append([write("a", at)]) == [None]
+                assert store.append([write("a", at, label=label)]) == [None]
             clock.advance(20)
             refused(RunBusy, lambda: store.claim("a", Owner.here("other"), 30.0))
 

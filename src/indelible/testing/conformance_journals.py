@@ -7,12 +7,13 @@ Invariant: as for `indelible.testing.conformance`.
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 from indelible.errors import IndelibleError, LeaseLost, Misuse, StaleWriter, UnknownRun
 from indelible.stores.base import Batch, Query, Write, inbox_of
 from indelible.stores.owner import Owner
-from indelible.testing.conformance_kit import SteppedClock, StoreFixture, entries, in_threads, refused, write
+from indelible.testing.conformance_kit import LABEL, SteppedClock, StoreFixture, entries, in_threads, refused, write
 
 ODD_IDS = (
     "a:b",
@@ -62,8 +63,8 @@ class AppendConformance(StoreFixture):
         """B51 B58: order is a matter of integers, compared and set; nothing is overwritten."""
         with self.claimed(tmp_path, "a") as store:
             assert store.append([write("a", 0, b"one"), write("a", 1, b"two")]) == [None, None]
-            for after in (0, 1, 3, 10**9):
-                (answer,) = store.append([write("a", after, b"late")])
+            for after, label in product((0, 1, 3, 10**9), (None, LABEL)):
+                (answer,) = store.append([write("a", after, b"late", label=label)])
                 assert isinstance(answer, StaleWriter)
                 assert not isinstance(answer, LeaseLost), "nobody has taken the run over"
                 assert answer.ids["head"] == 2, "the sender of a message needs the head to try again"
@@ -75,9 +76,10 @@ class AppendConformance(StoreFixture):
         with self.claimed(tmp_path, "a", clock=clock) as store:
             clock.advance(31)
             assert store.claim("a", Owner.here("other"), 30.0) == 2
-            (old, future) = store.append([write("a", 0, epoch=1), write("a", 0, epoch=3)])
-            assert isinstance(old, LeaseLost)
-            assert isinstance(future, StaleWriter)
+            for label in (None, LABEL):
+                (old, future) = store.append([write("a", 0, epoch=1, label=label), write("a", 0, epoch=3, label=label)])
+                assert isinstance(old, LeaseLost)
+                assert isinstance(future, StaleWriter)
             assert list(store.read("a")) == []
             assert store.append([write("a", 0, epoch=2)]) == [None]
 

@@ -18,6 +18,8 @@ from indelible.stores.owner import Owner, enter, leave
 
 E = TypeVar("E", bound=BaseException)
 
+LABEL = Label("research", "active", None, b"")
+
 
 class SteppedClock:
     """A clock that stands still until it is moved. Epoch seconds."""

@@ -1,19 +1,8 @@
-"""Faults of one line, planted in the core to see whether the sweep notices. A table, and nothing else."""
+"""Faults of one line that the simulated sweep must notice. A table, and nothing else."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Mutant(NamedTuple):
-    """`old` stands once in `file`, and is replaced by `new`; a problem containing `caught` must come of it."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    caught: str
-
+from tests.mutants.planting import Mutant
 
 INTENT = "yield Append(intent, durable=True)"
 CALL = "called: Called = yield Call(spec.fn, a.args, kwargs, child)"
@@ -28,12 +17,14 @@ EPOCH = "journal.head != batch.after_seq or journal.epoch != epoch:"
 CHANGES = "changes = live.workspace.changes()"
 SNAPSHOT = "(live.record.run_id, live.record.seq, data)"
 
-MUTANTS = (
+SWEPT = (
     Mutant("skip the intent", "core/perform.py", INTENT, "pass", "has no intent of it"),
     Mutant("the intent is not durable", "core/perform.py", INTENT, "yield Append(intent)", "repeated: order"),
     Mutant("complete before the call", "core/perform.py", CALL, EARLY + CALL, "happened (call); it did not"),
     Mutant("the completion is not durable", "core/perform.py", COMPLETION, "yield Append(event)", "was returned to"),
     Mutant("do not wait for durability", "drive/aio.py", "if request.durable:", "if False:", "has no intent of it"),
+    Mutant("blocking: do not wait", "drive/blocking.py", "if request.durable:", "if False:", "is not in the journal"),
+    Mutant("an action's scope outlives it", "drive/aio.py", "restore(token)", "pass", "called outside a cycle of run"),
     Mutant("drop the epoch check", "stores/memory.py", EPOCH, "journal.head != batch.after_seq:", "fenced off wrote"),
     Mutant("commit without flushing", "core/protocol.py", FLUSH, "    pass", "a commit was returned"),
     Mutant(
