@@ -1,4 +1,4 @@
-# make demo | test | lint | types | bench | prove
+# make demo | test | lint | types | bench | prove | mutants
 #
 # Needs make and Python 3.11 or newer, nothing else. Everything is installed into $(VENV).
 #   make test ARGS="tests/unit -k queue"             arguments for the tool behind the target
@@ -18,7 +18,7 @@ endif
 RUN = $(VENV)/bin/python
 PIP = $(RUN) -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types bench prove same-python
+.PHONY: demo test lint types bench prove mutants same-python
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.installed-demo
@@ -45,6 +45,10 @@ prove: $(VENV)/.installed-dev
 	$(RUN) -m indelible prove --full $(ARGS) examples/async_gather_agent.py "rain wind"
 	$(RUN) -m indelible prove --full $(ARGS) examples/payments_agent.py "A-1 A-2"
 	$(RUN) -m indelible prove --full $(ARGS) --model scripted "How do I write and test a context manager?"
+
+# Every planted fault, and what catches it; words in ARGS choose some.
+mutants: $(VENV)/.installed-dev
+	$(RUN) -m tests.mutants $(ARGS)
 
 $(VENV)/.installed-demo: pyproject.toml $(RUN) | same-python
 	$(PIP) install --editable '.[local]'
