@@ -44,7 +44,8 @@ prove: $(VENV)/.installed-dev
 	$(RUN) -m indelible prove --full $(ARGS) examples/sync_tool_agent.py "Compare tea suppliers"
 	$(RUN) -m indelible prove --full $(ARGS) examples/async_gather_agent.py "rain wind"
 	$(RUN) -m indelible prove --full $(ARGS) examples/payments_agent.py "A-1 A-2"
-	$(RUN) -m indelible prove --full $(ARGS) --model scripted "How do I write and test a context manager?"
+	$(RUN) -m indelible prove --full $(ARGS) --model scripted --corpus tests/prove/corpus \
+	  "What does the price of tea depend on?"
 
 # Every planted fault, and what catches it; words in ARGS choose some.
 mutants: $(VENV)/.installed-dev

@@ -76,15 +76,10 @@ def test_agents_that_are_right(file: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_the_researcher(tmp_path: Path) -> None:
     """The agent that is shipped, with a model that needs no weights, delivering to a folder of its own."""
-    corpus = tmp_path / "corpus"
-    corpus.mkdir()
-    for subject in ("tea", "coffee", "cocoa"):
-        text = f"{subject.title()} is grown in warm countries. The price of {subject} depends on its quality."
-        (corpus / f"{subject}.txt").write_text(f"{text}\n\nGood {subject} is stored in a dry and dark room.\n")
     agent = tmp_path / "researcher_here.py"
     agent.write_text(
         "from indelible.agents.researcher import configure\n"
-        f"agent = configure({str(corpus)!r}, 'maildir:out/', 'scripted', 'me@example.org')\n"
+        f"agent = configure({str(HERE / 'corpus')!r}, 'maildir:out/', 'scripted', 'me@example.org')\n"
     )
     proof = crash_everywhere(f"{agent}:agent", "What does the price of tea depend on?", size=SMALL, world=False)
     assert proof.holds, str(proof)
