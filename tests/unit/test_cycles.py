@@ -357,3 +357,15 @@ def test_a_queue_whose_tasks_are_not_due_waits_for_the_first() -> None:
     assert agent.run("o", store=store, run_id="r", wait=False).kind == "due"
     assert agent.run("o", store=store, run_id="r").result == ["first", "second"]
     store.close()
+
+
+def test_a_run_that_fails_for_want_of_tasks_names_the_task_it_gave_up(store: RunStore) -> None:
+    """The cause that a person looks for is the failure of the task, not the empty queue after it."""
+
+    def body(run: ind.Run[Memory]) -> None:
+        run.state.tasks.take()
+        raise ConnectionError("model is down")
+
+    outcome = agent_of(body, attempts=1).run("o", store=store, run_id="r")
+    assert outcome.status == "failed"
+    assert "the last with ConnectionError: model is down" in outcome.error

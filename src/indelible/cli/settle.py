@@ -78,6 +78,8 @@ def settle(run_id: str, action: str, store: str, happened: bool, did_not_happen:
     with open_runs(store) as writing:
         call = writing.settle(run_id, action, happened=happened, result=value)
     say(f"settled: {safe(call.call)} {'happened' if happened else 'did not happen'}")
+    if happened and result is None:
+        say("  the agent gets None as its result; where it needs another, settle with --result JSON")
     if record.status in (RUNNING, PARKED):
         say(f"  go on: {_onward(record, store)}")
     return 0

@@ -13,14 +13,14 @@ from typing import Any, cast
 
 from indelible.core import events as ev
 from indelible.core import snapshots
-from indelible.core.changes import retry_changes
+from indelible.core.changes import ERROR, FAILED, retry_changes
 from indelible.core.codec import digest, from_plain, pack, to_plain, unpack
 from indelible.core.collections import NotDue
 from indelible.core.cycle import Entry, Live, Scope
 from indelible.core.failures import leaves, stops_the_run, text_of
 from indelible.core.inbox import read_inbox
 from indelible.core.perform import CODE, back_on_course, settle_left
-from indelible.core.record import COMPLETED, DEEDS, PARKED, RUNNING
+from indelible.core.record import COMPLETED, DEEDS, PARKED, RUNNING, Record
 from indelible.core.requests import FLUSH, NOW, Append, Call, Drain, Park, Sleep, Steps, StoreCall
 from indelible.core.undoing import compensable, standing, undo_all
 from indelible.errors import Misuse, StoreUnavailable
@@ -117,9 +117,15 @@ def roll_back(entry: Entry, error: BaseException) -> Steps[str]:
     yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, packed, gave_up, left))
     live.workspace.settled(changes)
     if gave_up and (not taken or agent.on_failure == "fail"):
-        yield Append(ev.RunFailed(at, text))
+        yield Append(ev.RunFailed(at, text if taken else text + given_up(record)))
     yield FLUSH
     return "gave up" if gave_up else "rolled back"
+
+
+def given_up(record: Record) -> str:
+    """What may be the cause behind the cause: the last task on a failed list, in words; or nothing."""
+    failed = [item for field in record.doc.values() if field[0] == "queue" for item in field[FAILED].values()]
+    return f" (tasks given up before: {len(failed)}, the last with {failed[-1][ERROR]})" if failed else ""
 
 
 def finish_abandoned(live: Live, driver: Any) -> Steps[str]:
@@ -144,7 +150,7 @@ def finish_abandoned(live: Live, driver: Any) -> Steps[str]:
     yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, record.abandoned_changes, True, left))
     live.workspace.settled(changes if isinstance(changes, list) else [])
     if not changes or live.agent.on_failure == "fail":
-        yield Append(ev.RunFailed(at, text))
+        yield Append(ev.RunFailed(at, text if changes else text + given_up(record)))
     yield FLUSH
     return "gave up"
 
