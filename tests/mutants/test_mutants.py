@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -14,11 +15,23 @@ from tests.mutants.planting import Mutant, Verdict, judge, misplaced, sound
 from tests.mutants.swept import SWEPT
 from tests.mutants.tested import TESTED
 
+Ended = Future[CompletedProcess[str]]
+
 
 @pytest.fixture(scope="module")
-def verdicts() -> Iterator[dict[str, Future[Verdict]]]:
-    with ThreadPoolExecutor(2) as pool:
-        yield {mutant.name: pool.submit(judge, mutant) for mutant in SWEPT}
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def wholesome(pool: ThreadPoolExecutor) -> Ended:
+    return pool.submit(sound, ())
+
+
+@pytest.fixture(scope="module")
+def verdicts(pool: ThreadPoolExecutor, wholesome: Ended) -> dict[str, Future[Verdict]]:
+    return {mutant.name: pool.submit(judge, mutant) for mutant in SWEPT}
 
 
 @pytest.mark.parametrize("mutant", SWEPT, ids=lambda mutant: str(mutant.name))
@@ -28,8 +41,8 @@ def test_a_planted_fault_is_caught(mutant: Mutant, verdicts: dict[str, Future[Ve
     assert verdict.caught, verdict.said
 
 
-def test_a_copy_without_a_fault_is_sound() -> None:
-    ended = sound(())
+def test_a_copy_without_a_fault_is_sound(wholesome: Ended) -> None:
+    ended = wholesome.result()
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "no problem" in ended.stdout
 

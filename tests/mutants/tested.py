@@ -207,7 +207,7 @@ RUNTIME = (
            "if self.objective is not None and objective != self.objective:", "if False:", "DID NOT RAISE",
            CYCLES + "test_a_run_of_another_agent_or_objective_is_refused_with_the_difference"),
     Mutant("a look at a run makes it", "runtime/holding.py", "            self._must_exist()", "            pass",
-           "AssertionError", CYCLES + "test_an_unknown_run_is_an_error_and_leaves_no_trace"),
+           "journal-damaged", CYCLES + "test_an_unknown_run_is_an_error_and_leaves_no_trace"),
     Mutant("a message that lost the race is dropped", "runtime/runstore.py", "if refused is None:", "if True:",
            "assert [] == [2]", INBOX + "test_a_message_that_lost_the_race_for_its_place_is_sent_again"),
 )  # fmt: skip
