@@ -41,7 +41,7 @@ def standing(record: Record) -> tuple[str, ...]:
     """The open cycle's deeds that were done, or may have been: what is left of it in the world if it is given up."""
     return tuple(sorted(
         call.call for call in record.calls.values()
-        if call.effect in DEEDS
+        if call.effect in DEEDS and not call.undoes
         and (_may_have_happened(call) or (call.status == COMPLETED and not _of_an_undo(record, call)))
     ))  # fmt: skip
 
