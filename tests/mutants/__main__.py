@@ -18,17 +18,23 @@ from tests.mutants.swept import SWEPT
 from tests.mutants.tested import TESTED
 
 AT_ONCE = 2
+SHOWN = 80
 
 
 def table(verdicts: list[tuple[Mutant, Verdict]]) -> Table:
     """One row for each fault."""
     shown = Table("fault", "file", "caught by", box=None, pad_edge=False)
-    shown.add_column("saying", no_wrap=True, overflow="ellipsis")
+    shown.add_column("saying")
     shown.add_column("s", justify="right")
     for mutant, verdict in verdicts:
         by = (mutant.by.rpartition("::")[2] or "the sweep") if verdict.caught else "[bold red]SURVIVED[/]"
-        shown.add_row(mutant.name, mutant.file, by, escape(verdict.said), f"{verdict.took_s:.1f}")
+        shown.add_row(mutant.name, mutant.file, by, escape(_short(verdict)), f"{verdict.took_s:.1f}")
     return shown
+
+
+def _short(verdict: Verdict) -> str:
+    """Of what caught a fault the beginning is enough; of a survivor all is shown."""
+    return verdict.said[:SHOWN] + "…" if verdict.caught and len(verdict.said) > SHOWN else verdict.said
 
 
 def main(words: list[str]) -> int:
