@@ -131,7 +131,8 @@ def test_folder_ends_despite_link_loops_pipes_and_links_that_lead_out(tmp_path: 
     assert corpus.skipped == (
         "outside.txt: a link that leads out of the folder",
         "pipe.txt: not a regular file",
-        "self.txt: not readable",
+        # Python 3.13 resolves a link to itself and finds nothing there; earlier ones refuse to resolve it.
+        "self.txt: not a regular file" if sys.version_info >= (3, 13) else "self.txt: not readable",
     )
 
 

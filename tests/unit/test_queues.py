@@ -260,3 +260,15 @@ class TestQueue:
             else:
                 bench.ws.discard()
         assert looked <= 20 * 1_000
+
+
+def test_what_a_rolled_back_cycle_removed_is_served_again(bench: Bench) -> None:
+    """Nothing is dropped: the removal is forgotten, and so must be what serving others made of it."""
+    bench.open().tasks.extend(["first", "second"])
+    bench.commit()
+    state = bench.open()
+    assert state.tasks.remove("first")
+    assert state.tasks.take() == "second"
+    bench.ws.discard()
+    state = bench.open()
+    assert [state.tasks.take(), state.tasks.take()] == ["first", "second"]

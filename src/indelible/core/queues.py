@@ -79,7 +79,8 @@ class Queue(Piecewise, Generic[T]):
         if self._ranks or self._revived:
             self._ready = None
         if self._ready is not None:
-            for item_id in self._taken:
+            # Entries of what was taken or removed have left the heaps; after a roll-back both wait again.
+            for item_id in (*self._taken, *self._removed):
                 item = self._field[ITEMS].get(item_id)
                 if item is not None:
                     heappush(self._ready, (item[PRIORITY], item_id))
