@@ -6,6 +6,7 @@ import pytest
 
 import apsw  # isort: skip
 from indelible.core import snapshots
+from indelible.runtime.runstore import open_runs
 from tests.unit import cli_stage
 from tests.unit.cli_stage import Stage
 
@@ -117,12 +118,27 @@ def test_a_snapshot_that_verifies_but_lies_is_found(run: Stage) -> None:
 
 
 def test_a_damaged_inbox_is_found(stage: Stage) -> None:
+    """B89: the last message is cut off with a notice; damage before it is a fault."""
     stage("run", AGENT, "ask", "--run-id", "r")
     stage("answer", "r", "Acme")
     alter("UPDATE batches SET data = substr(data, 1, 20) WHERE no = (SELECT no FROM runs WHERE run_id = 'r/inbox')")
     found = stage("verify", "r")
+    assert (found.code, "must be said again" in found.out) == (0, True)
+    assert "must be said again" in stage("resume", "r", AGENT).err
+    assert stage("answer", "r", "Acme").code == 0
+    assert stage("resume", "r", AGENT).code == 0
+
+
+def test_a_damaged_inbox_behind_which_more_was_said_is_a_fault(stage: Stage) -> None:
+    stage("run", AGENT, "ask", "--run-id", "r")
+    with open_runs("agent.db") as runs:
+        for _ in range(2):
+            runs.answer("r", "Acme")
+    alter("UPDATE batches SET data = substr(data, 1, 20) WHERE last_seq = 1 AND no = "
+          "(SELECT no FROM runs WHERE run_id = 'r/inbox')")  # fmt: skip
+    found = stage("verify", "r")
     assert found.code == 1
-    assert "inbox, after message 0:" in found.out
+    assert "inbox: run 'r/inbox': the batch of events 1 to 1" in found.out
     listed = stage("inbox")
     assert (listed.code, "indelible verify r" in listed.err) == (1, True)
     assert stage("ls").code == 0

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 import indelible as ind
 from indelible.core import events as ev
 from indelible.drive.clock import SystemClock
+from indelible.errors import JournalDamaged
 from indelible.runtime.runstore import RunStore
+from indelible.runtime.verify import verify
 from indelible.stores.base import Batch, inbox_of
 from indelible.stores.memory import MemoryStore
 from tests.unit.simple_agents import Memory, agent_of
@@ -81,3 +85,62 @@ def test_a_message_that_lost_the_race_for_its_place_is_sent_again() -> None:
         agent_of(asking).run("o", store=runs, run_id="r")
         assert [event.inbox_seq for event in of_kind(runs, ev.WaitAnswered)] == [1]
         assert [event.refused for event in of_kind(runs, ev.InboxRead)] == [2]
+
+
+def damage(store: RunStore, at: int) -> None:
+    """Cut the end off one message, as power loss in its write may."""
+    memory = store.store
+    assert isinstance(memory, MemoryStore)
+    batches = memory._journals[inbox_of("r")].batches
+    batches[at] = batches[at]._replace(data=batches[at].data[:-3])
+
+
+def test_a_torn_end_of_an_inbox_is_cut_off_with_a_notice(store: RunStore) -> None:
+    """B89: the run opens and goes on asking; who said it last says it again, behind what was torn."""
+    agent = agent_of(asking)
+    agent.run("o", store=store, run_id="r")
+    store.answer("r", "bob")
+    agent.run("o", store=store, run_id="r")
+    store.answer("r", "torn")
+    damage(store, -1)
+    assert "r/inbox" in store.recover("r").notices[0]
+    assert "said again" in store.recover("r").notices[0]
+    with store.run("r", agent) as run:
+        assert run.outcome.question == "when?"
+        assert [warning for warning in run._holding.warnings if "said again" in warning]
+    found = verify(store, "r")
+    assert (found.ok, found.messages, "said again" in found.inbox_torn) == (True, 1, True)
+    store.answer("r", "now")
+    assert agent.run("o", store=store, run_id="r").result == ["bob", "now"]
+    assert [event.inbox_seq for event in of_kind(store, ev.WaitAnswered)] == [1, 3]
+    assert (verify(store, "r").inbox_torn, store.recover("r").notices) == ("", [])
+
+
+def test_a_settlement_is_posted_behind_a_torn_first_message(store: RunStore) -> None:
+    """B89: also if there is nothing but the torn message."""
+
+    @ind.action(effect="irreversible")
+    def send() -> str:
+        raise TimeoutError
+
+    agent = agent_of(lambda run: run.finish(send()))
+    agent.run("o", store=store, run_id="r")
+    store.settle("r", "send", happened=False)
+    damage(store, -1)
+    store.settle("r", "send", happened=True, result="id-7")
+    assert agent.run("o", store=store, run_id="r").result == "id-7"
+
+
+def test_damage_in_the_middle_of_an_inbox_stops_with_its_position(store: RunStore) -> None:
+    """B89: what was said before the last message is not passed over."""
+    agent = agent_of(asking)
+    first = agent.run("o", store=store, run_id="r")
+    for answer in ("bob", "eve"):
+        store.answer("r", answer, wait=first.wait)
+    damage(store, 0)
+    with pytest.raises(JournalDamaged, match="'r/inbox': the batch of events 1 to 1"):
+        agent.run("o", store=store, run_id="r")
+    with pytest.raises(JournalDamaged, match="'r/inbox': the batch of events 1 to 1"):
+        store.answer("r", "again")
+    assert "events 1 to 1" in store.recover("r").notices[0]
+    assert "events 1 to 1" in verify(store, "r").faults[0]

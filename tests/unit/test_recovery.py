@@ -54,7 +54,8 @@ class Tampered(MemoryStore):
         self.read_from: list[int] = []
 
     def read(self, run_id: str, after_seq: int = 0) -> Iterator[Batch]:
-        self.read_from.append(after_seq)
+        if run_id == "r":
+            self.read_from.append(after_seq)
         for batch in self.original.read(run_id, after_seq):
             yield batch._replace(data=self.batches.get(batch.last_seq, batch.data))
 

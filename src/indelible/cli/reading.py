@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from indelible.cli.options import command
 from indelible.core import events as ev
-from indelible.core.inbox import inbox_of
-from indelible.core.journal import Reader, Torn, read_all
+from indelible.core.inbox import inbox_of, open_inbox
 from indelible.core.record import Record
 from indelible.core.recovery import Recovered
 from indelible.errors import IndelibleError, UnknownRun
@@ -82,17 +81,13 @@ class Pending:
 def pending(runs: RunStore, record: Record) -> Pending:
     """The run's inbox beyond what its journal has taken in. Raises `JournalDamaged`."""
     found = Pending()
-    reader = Reader(inbox_of(record.run_id))
-    for opened in read_all(reader, runs.store.read(reader.run_id)):
-        if isinstance(opened, Torn):
-            raise opened.error
-        for offset, message in enumerate(opened.events):
-            if opened.after_seq + 1 + offset <= record.inbox_seq:
-                continue
-            if isinstance(message, ev.Answer):
-                found.answers.setdefault(message.wait, message)
-            elif isinstance(message, ev.Settlement):
-                found.settlements.setdefault(message.call, message)
+    for seq, message in open_inbox(record.run_id, runs.store.read(inbox_of(record.run_id))).messages:
+        if seq <= record.inbox_seq:
+            continue
+        if isinstance(message, ev.Answer):
+            found.answers.setdefault(message.wait, message)
+        elif isinstance(message, ev.Settlement):
+            found.settlements.setdefault(message.call, message)
     return found
 
 

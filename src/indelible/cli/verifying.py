@@ -42,6 +42,8 @@ def _say(report: Report) -> None:
     say(f"{'ok    ' if report.ok else 'FAULTY'} {safe(report.run_id)}: {many}{kept}")
     if report.torn:
         say(f"  torn tail {safe(report.torn)}; a resume cuts it off")
+    if report.inbox_torn:
+        say(f"  inbox: {safe(report.inbox_torn)}")
     if report.kept_aside:
         say(f"  {report.kept_aside} torn batches were cut off earlier and are kept aside")
     for fault in report.faults:

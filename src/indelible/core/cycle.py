@@ -55,6 +55,8 @@ class Live:
     stored_at_snapshot: int = 0
     actions: dict[str, Spec] = field(default_factory=dict)
     entry: Entry | None = None
+    warnings: list[str] = field(default_factory=list)
+    """What was found damaged and passed over, one sentence each."""
 
     def know(self, spec: Spec) -> None:
         """Refuse two different functions under one action name in the same run."""

@@ -1,15 +1,19 @@
 """The inbox: what people say to a run, taken into its journal.
 
-Owns: which message applies to what, and that each is taken once.
-Must never: drop a message silently; one that no longer applies is counted as refused.
+Owns: which message applies to what, that each is taken once, and where an inbox goes on behind a torn end.
+Must never: drop a message silently; one that no longer applies is counted as refused, and of one that was torn there
+is a notice.
 Invariant: `record.inbox_seq` moves in the same event that gives a message its effect.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
 from indelible.core import events as ev
 from indelible.core.cycle import Live
-from indelible.core.journal import Reader, Torn, read_all
+from indelible.core.journal import Journal, Reader, Torn, read_all
 from indelible.core.record import Record
 from indelible.core.requests import FLUSH, NOW, Append, Steps, StoreCall
 
@@ -21,27 +25,54 @@ def inbox_of(run_id: str) -> str:
     return run_id + INBOX
 
 
+@dataclass
+class Inbox:
+    """A run's inbox as read from a store. `cut_to` is above `seq` if the last batch is torn; `notice` then says so."""
+
+    chain: bytes
+    seq: int
+    messages: list[tuple[int, ev.Event]] = field(default_factory=list)
+    cut_to: int = 0
+    notice: str = ""
+
+    def journal(self) -> Journal:
+        """The journal that goes on where this one ends; its next batch declares a torn one void."""
+        return Journal(self.chain, self.seq, cut_to=self.cut_to)
+
+
+def open_inbox(run_id: str, batches: Iterable[tuple[int, int, bytes]]) -> Inbox:
+    """Every message that can be read, each with its seq. Raises `JournalDamaged` for damage before the last batch."""
+    # An inbox holds a handful of short messages, so its chain is verified from the start each time.
+    reader = Reader(inbox_of(run_id))
+    found = Inbox(reader.chain, reader.seq)
+    for opened in read_all(reader, batches):
+        if isinstance(opened, Torn):
+            found.cut_to = opened.last_seq
+            found.notice = f"{opened.error.what}; it is cut off and kept aside: what was said last must be said again"
+            break
+        found.messages += ((opened.after_seq + 1 + offset, message) for offset, message in enumerate(opened.events))
+        found.chain, found.seq = reader.chain, reader.seq
+    return found
+
+
 def read_inbox(live: Live) -> Steps[int]:
     """Take new messages into the run's journal, durably; returns how many applied."""
     record = live.record
-    reader = Reader(inbox_of(record.run_id))
-    # An inbox holds a handful of short messages, so its chain is verified from the start each time.
-    batches = yield StoreCall("read", (reader.run_id, 0))
+    batches = yield StoreCall("read", (inbox_of(record.run_id), 0))
+    inbox = open_inbox(record.run_id, batches)
+    if inbox.notice and inbox.notice not in live.warnings:
+        live.warnings.append(inbox.notice)
     applied, refused, last = 0, 0, record.inbox_seq
-    for opened in read_all(reader, batches):
-        if isinstance(opened, Torn):
-            raise opened.error
-        for offset, message in enumerate(opened.events):
-            seq = opened.after_seq + 1 + offset
-            if seq <= record.inbox_seq:
-                continue
-            last = seq
-            event = _effect(record, message, seq, (yield NOW))
-            if event is None:
-                refused += 1
-            else:
-                applied += 1
-                yield Append(event)
+    for seq, message in inbox.messages:
+        if seq <= record.inbox_seq:
+            continue
+        last = seq
+        event = _effect(record, message, seq, (yield NOW))
+        if event is None:
+            refused += 1
+        else:
+            applied += 1
+            yield Append(event)
     if last > record.inbox_seq:
         yield Append(ev.InboxRead((yield NOW), last, refused))
     if applied or refused:

@@ -149,7 +149,7 @@ class Holding:
         journal = found.journal()
         workspace = Workspace(agent.shape, agent.shape.initial_doc())
         live = Live(agent, record, journal, workspace, epoch, resolve, handle, snapshot_size=found.snapshot_size,
-                    stored_at_snapshot=-found.stored_bytes)  # fmt: skip
+                    stored_at_snapshot=-found.stored_bytes, warnings=self.warnings)  # fmt: skip
         self.live = live
         self.port.feed = self._feed = Feed(self._writer, live, label_of, self._observe)
         if new:

@@ -15,15 +15,15 @@ from typing import Any, TypeVar, overload
 from indelible.core import events as ev
 from indelible.core.codec import GENERIC, pack, to_plain
 from indelible.core.cycle import AgentSpec
-from indelible.core.inbox import inbox_of
-from indelible.core.journal import Journal, Reader, Torn, read_all
+from indelible.core.inbox import Inbox, inbox_of, open_inbox
+from indelible.core.journal import Reader, Torn, read_all
 from indelible.core.record import CallRecord, Wait
 from indelible.core.recovery import Recovered, recover
 from indelible.core.state import Shape, State
 from indelible.drive import blocking
 from indelible.drive.clock import Clock, SystemClock
 from indelible.drive.port import Port
-from indelible.errors import Misuse, StaleWriter, UnknownRun
+from indelible.errors import JournalDamaged, Misuse, StaleWriter, UnknownRun
 from indelible.runtime.holding import Holding, Observer
 from indelible.runtime.leases import Renewer
 from indelible.runtime.runs import Run
@@ -93,7 +93,10 @@ class RunStore:
                 return
 
     def recover(self, run_id: str) -> Recovered:
-        """The run as its journal tells it, read without claiming it. Raises `UnknownRun`, `JournalDamaged`."""
+        """The run as its journal tells it, read without claiming it. Raises `UnknownRun`, `JournalDamaged`.
+
+        Its `notices` say what was found damaged and passed over, in the journal or in the inbox.
+        """
         found = blocking.drive(Port(self.store, self.clock), recover(check_run_id(run_id)))
         if not found.record.agent:
             raise UnknownRun(f"there is no run {run_id!r} in {self.url}", hint="indelible ls", run=run_id)
@@ -101,6 +104,10 @@ class RunStore:
 
     def events(self, run_id: str) -> Iterator[tuple[int, ev.Event]]:
         """The whole journal, each event with its seq. A torn last batch ends it quietly."""
+        try:
+            found.notices += filter(None, [self._inbox(run_id).notice])
+        except JournalDamaged as error:
+            found.notices.append(error.what)  # the run itself can be read all the same
         for opened in read_all(Reader(run_id), self.store.read(check_run_id(run_id))):
             if isinstance(opened, Torn):
                 return
@@ -180,11 +187,10 @@ class RunStore:
         """Append one message to the inbox by compare-and-set on its head."""
         inbox = inbox_of(run_id)
         for _ in range(20):
-            reader = Reader(inbox)
-            for opened in read_all(reader, self.store.read(inbox)):
-                if isinstance(opened, Torn):
-                    raise opened.error
-            journal = Journal(reader.chain, reader.seq)
+    def _inbox(self, run_id: str) -> Inbox:
+        return open_inbox(run_id, self.store.read(inbox_of(run_id)))
+
+            journal = self._inbox(run_id).journal()
             journal.append(message(self.clock.now()))
             refused = self.store.append([Write(inbox, 0, journal.seal().batch)])[0]
             if refused is None:

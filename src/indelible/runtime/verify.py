@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from indelible.core import snapshots
 from indelible.core.changes import DONE, FAILED, ITEMS, NEXT_ID, REMOVED
 from indelible.core.failures import text_of
-from indelible.core.inbox import inbox_of
+from indelible.core.inbox import inbox_of, open_inbox
 from indelible.core.journal import Opened, Reader, Torn, read_all
 from indelible.core.record import Record, fold
 from indelible.core.recovery import NEWEST
@@ -38,6 +38,7 @@ class Report:
     kept_aside: int = 0
     """Torn batches that a later one declared void."""
     torn: str = ""
+    inbox_torn: str = ""
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -173,12 +174,9 @@ def _head(runs: RunStore, report: Report, last: int) -> None:
 
 
 def _inbox(runs: RunStore, report: Report) -> None:
-    inbox = inbox_of(report.run_id)
-    reader = Reader(inbox)
     try:
-        for opened in read_all(reader, runs.store.read(inbox)):
-            if isinstance(opened, Torn):
-                raise opened.error
-            report.messages += len(opened.events)
+        inbox = open_inbox(report.run_id, runs.store.read(inbox_of(report.run_id)))
     except IndelibleError as error:
-        report.faults.append(f"inbox, after message {reader.seq}: {error.what}")
+        report.faults.append(f"inbox: {error.what}")
+    else:
+        report.messages, report.inbox_torn = len(inbox.messages), inbox.notice
