@@ -100,14 +100,14 @@ class RunStore:
         found = blocking.drive(Port(self.store, self.clock), recover(check_run_id(run_id)))
         if not found.record.agent:
             raise UnknownRun(f"there is no run {run_id!r} in {self.url}", hint="indelible ls", run=run_id)
-        return found
-
-    def events(self, run_id: str) -> Iterator[tuple[int, ev.Event]]:
-        """The whole journal, each event with its seq. A torn last batch ends it quietly."""
         try:
             found.notices += filter(None, [self._inbox(run_id).notice])
         except JournalDamaged as error:
             found.notices.append(error.what)  # the run itself can be read all the same
+        return found
+
+    def events(self, run_id: str) -> Iterator[tuple[int, ev.Event]]:
+        """The whole journal, each event with its seq. A torn last batch ends it quietly."""
         for opened in read_all(Reader(run_id), self.store.read(check_run_id(run_id))):
             if isinstance(opened, Torn):
                 return
@@ -183,13 +183,13 @@ class RunStore:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
+    def _inbox(self, run_id: str) -> Inbox:
+        return open_inbox(run_id, self.store.read(inbox_of(run_id)))
+
     def _post(self, run_id: str, message: Callable[[float], ev.Event]) -> None:
         """Append one message to the inbox by compare-and-set on its head."""
         inbox = inbox_of(run_id)
         for _ in range(20):
-    def _inbox(self, run_id: str) -> Inbox:
-        return open_inbox(run_id, self.store.read(inbox_of(run_id)))
-
             journal = self._inbox(run_id).journal()
             journal.append(message(self.clock.now()))
             refused = self.store.append([Write(inbox, 0, journal.seal().batch)])[0]
