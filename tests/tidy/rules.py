@@ -25,6 +25,7 @@ PUBLIC = {
 }
 
 # errors <- core <- {stores, drive} <- runtime <- indelible (public) <- {adapters, agents, cli, web, testing}
+# bill stands beside agents; it looks into core's records, and only the command line knows of it.
 # A layer may import from itself and from these. "indelible" means the names in PUBLIC. The version, one constant, is
 # named where a release writes itself down.
 LAYERS: dict[str, set[str]] = {
@@ -39,7 +40,8 @@ LAYERS: dict[str, set[str]] = {
     "agents": {"errors", "indelible"},
     "web": {"errors", "indelible"},
     "testing": {"errors", "core", "stores", "drive", "runtime", "indelible"},
-    "cli": {"errors", "core", "stores", "drive", "runtime", "indelible", "agents", "testing"},
+    "bill": {"errors", "core", "runtime", "indelible"},
+    "cli": {"errors", "core", "stores", "drive", "runtime", "indelible", "agents", "testing", "bill"},
 }
 
 # What a layer may import beside the standard library.

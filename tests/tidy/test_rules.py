@@ -20,6 +20,7 @@ def source(text: str, path: str = "src/indelible/core/x.py") -> Source:
 
 
 CORE, STORES, AGENTS = "src/indelible/core/x.py", "src/indelible/stores/x.py", "src/indelible/agents/x.py"
+BILL, TESTING = "src/indelible/bill/x.py", "src/indelible/testing/x.py"
 CLI, INIT = "src/indelible/cli/x.py", "src/indelible/__init__.py"
 
 PLANTED: list[tuple[Rule, str, str]] = [
@@ -35,6 +36,10 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (rules.layering, INIT, "from .cli import main"),
     (rules.layering, CLI, "from indelible.web import app"),
     (rules.layering, CORE, "from indelible.version import __version__"),
+    (rules.layering, BILL, "from indelible.cli import screen"),
+    (rules.layering, BILL, "from indelible.stores.sqlite import SqliteStore"),
+    (rules.layering, INIT, "from .bill import prices"),
+    (rules.layering, TESTING, "from indelible.bill import prices"),
     (rules.private_attributes, AGENTS, "import indelible as ind\nind.core"),
     (rules.third_parties, CORE, "import apsw"),
     (rules.third_parties, CORE, "import psycopg.rows"),
@@ -76,6 +81,8 @@ PLANTED: list[tuple[Rule, str, str]] = [
 ]
 
 HARMLESS: list[tuple[Rule, str, str]] = [
+    (rules.layering, BILL, "from indelible.core.record import Record\nfrom indelible.errors import Misuse"),
+    (rules.layering, CLI, "from indelible.bill import prices"),
     (rules.layering, CORE, "from indelible.errors import Misuse\nfrom indelible.core import state"),
     (rules.layering, CORE, "from . import state\nfrom .state import State"),
     (rules.layering, STORES, "from indelible.core.events import Event"),
