@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
 from collections import Counter
@@ -15,6 +16,7 @@ import indelible as ind
 from indelible.core import events as ev
 from indelible.drive.port import Port
 from indelible.errors import Misuse
+from indelible.runtime.actions import EffectName
 from indelible.runtime.verify import verify
 
 THREADS = 8
@@ -155,18 +157,85 @@ def test_a_cycle_ends_after_its_threads(tmp_path: Path, monkeypatch: pytest.Monk
     threads[0].join()
 
 
-def test_a_thread_without_the_context_is_told_so(tmp_path: Path) -> None:
-    """B106: what cannot be recorded is refused, and not done behind the run's back."""
+async def from_executor(call: Callable[[], str]) -> str:
+    return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+def from_pool(call: Callable[[], str]) -> str:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+@pytest.mark.parametrize("effect", ["repeatable", "irreversible"])
+def test_a_thread_without_the_context_is_told_so(effect: EffectName, tmp_path: Path) -> None:
+    """B106: what cannot be recorded is refused, and not done behind the run's back; the hint is the line to write."""
     done.clear()
+
+    @ind.action(effect=effect)
+    def pay() -> str:
+        done["paid"] += 1
+        return "paid"
 
     @ind.agent(state=Memory)
     def forgetful(run: ind.Run[Memory]) -> None:
-        with ThreadPoolExecutor(1) as pool:
-            run.finish(pool.submit(deed, "unrecorded").result())
+        run.finish(from_pool(pay))
 
-    with ind.open(str(tmp_path / "agent.db")) as runs, pytest.raises(Misuse, match="called outside a run"):
-        forgetful.run("o", store=runs, run_id="r")
-    assert not done
+    @ind.agent(state=Memory)
+    async def hasty(run: ind.Run[Memory]) -> None:
+        run.finish(await from_executor(pay))
+
+    with ind.open(str(tmp_path / "agent.db")) as runs:
+        with pytest.raises(Misuse, match="does not know the run") as refused:
+            forgetful.run("o", store=runs, run_id="r")
+        assert "pool.submit(contextvars.copy_context().run, pay, ...)" in refused.value.hint
+        with pytest.raises(Misuse, match="does not know the run"):
+            asyncio.run(hasty.run("o", store=runs, run_id="s"))
+        assert not done
+        assert from_pool(pay.unrecorded) == "paid"
+
+
+def test_a_thread_with_the_context_records(tmp_path: Path) -> None:
+    """B106: as the hint says, and as `asyncio.to_thread` does by itself; a probe's thread is outside on purpose."""
+    done.clear()
+
+    def probe() -> object:
+        with ThreadPoolExecutor(1) as pool:
+            return ind.happened(pool.submit(contextvars.copy_context().run, look, "probed").result())
+
+    @ind.action(effect="irreversible", probe=probe)
+    def post() -> str:
+        raise TimeoutError
+
+    @ind.agent(state=Memory)
+    async def careful(run: ind.Run[Memory]) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(contextvars.copy_context().run, look, "pool").result()
+        run.finish([first, await asyncio.to_thread(look, "asyncio"), await asyncio.to_thread(post)])
+
+    with ind.open(str(tmp_path / "agent.db")) as runs:
+        outcome = asyncio.run(careful.run("o", store=runs, run_id="r"))
+        assert outcome.result == ["pool", "asyncio", "probed"]
+        assert runs.recover("r").record.usage.calls == 2
+
+
+def test_a_thread_that_belongs_to_no_run_calls_as_it_likes(tmp_path: Path) -> None:
+    """B106: one that opens runs itself, the main thread beside a run in another one, and any after the run is closed."""
+    done.clear()
+    opened, over = threading.Event(), threading.Event()
+
+    def host() -> None:
+        with ind.open(str(tmp_path / "agent.db")) as runs, runs.run("r", busy, "o"):
+            assert look("in the thread of a run, between its cycles")
+            opened.set()
+            over.wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        hosting = pool.submit(host)
+        opened.wait()
+        assert look("in the main thread")
+        over.set()
+        hosting.result()
+    assert from_pool(lambda: look("after it was closed")) == "after it was closed"
 
 
 def test_two_threads_cannot_hold_one_run(tmp_path: Path) -> None:

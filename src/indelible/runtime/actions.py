@@ -17,7 +17,7 @@ from indelible.core.actions import Effect, Happened, NotHappened, OnDoubt, Probe
 from indelible.core.cycle import Scope
 from indelible.core.perform import perform
 from indelible.drive import aio, blocking
-from indelible.drive.context import current
+from indelible.drive.context import current, is_astray
 from indelible.errors import Misuse
 
 P = ParamSpec("P")
@@ -48,6 +48,13 @@ class Action(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         scope = current.get()
         if scope is None:
+            if is_astray():
+                raise Misuse(
+                    f"action {self.spec.name} was called in a thread that does not know the run, which could not "
+                    f"record it",
+                    hint=f"pool.submit(contextvars.copy_context().run, {self.spec.name}, ...)  # "
+                    f"or {self.spec.name}.unrecorded(...), if it is no part of a run",
+                )
             if self.spec.effect is Effect.IRREVERSIBLE:
                 raise Misuse(
                     f"the irreversible action {self.spec.name} was called outside a run, where nothing can record it",

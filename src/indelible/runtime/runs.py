@@ -23,7 +23,7 @@ from indelible.core.requests import NOW, Append, Entropy, Park, Steps
 from indelible.core.state import State
 from indelible.drive import aio, blocking
 from indelible.drive.clock import Random, seeded
-from indelible.drive.context import current, restore
+from indelible.drive.context import current, host, restore
 from indelible.errors import Diverged, IndelibleError, InDoubt, Misuse, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -200,6 +200,7 @@ class Run(Generic[S]):
     def __enter__(self) -> Run[S]:
         try:
             self._holding.open(self)
+            host(self._held)
         except Exception:
             raise
         except BaseException:
@@ -218,6 +219,7 @@ class Run(Generic[S]):
 
     async def __aenter__(self) -> Run[S]:
         await self._holding.aopen(self)
+        host(self._held)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
