@@ -65,6 +65,10 @@ SWEPT = (
         "forget calls at a rollback", "core/record.py", "        r.attempt += 1",
         "        r.attempt, r.calls = r.attempt + 1, {}", "key of mail was made again",
     ),
+    Mutant(
+        "a retry forgets what was done", "core/record.py", "r.calls = _not_undone(last.calls | loose)", "pass",
+        "paid again: model",
+    ),
     Mutant("forget old doubts", "core/record.py", "r.loose[call.call] = call", "pass", "is listed nowhere"),
     Mutant("do not read back", "stores/writer.py", "return batch == write.batch", "return False", "LeaseLost"),
     Mutant(

@@ -23,6 +23,7 @@ OWNER = "tests/unit/test_owner.py::"
 POWER = "tests/crash/test_power_loss.py::"
 PROCESSES = "tests/conformance/test_sqlite_processes.py::"
 RECOVERY = "tests/unit/test_recovery.py::"
+RETRY = "tests/unit/test_retry.py::"
 ROWS = "tests/unit/test_sqlite_rows.py::"
 TWO = "tests/crash/test_two_processes.py::"
 WRITER = "tests/unit/test_writer.py::"
@@ -205,6 +206,10 @@ RUNTIME = (
            "let go of meanwhile", FORKS + "test_the_child_of_a_fork_changes_nothing_and_the_parent_goes_on"),
     Mutant("the child of a fork goes on", "runtime/runstore.py", 'self._renewer.abandon("this', 'str("this',
            "parent: LeaseLost", FORKS + "test_the_child_of_a_fork_changes_nothing_and_the_parent_goes_on"),
+    Mutant("a retry is not durable", "core/reopening.py", "revived(live.record)))), durable=True)",
+           "revived(live.record)))))", ASSERTION, RETRY + "test_it_is_durable_before_the_first_call"),
+    Mutant("a retry repeats what stands", "core/reopening.py", "if (name, item) not in held", "if held is not name",
+           ASSERTION, RETRY + "test_a_task_whose_deed_still_stands_is_not_put_back_if_its_cycle_is_long_over"),
     Mutant("another objective is pursued", "runtime/holding.py",
            "if self.objective is not None and objective != self.objective:", "if False:", "DID NOT RAISE",
            CYCLES + "test_a_run_of_another_agent_or_objective_is_refused_with_the_difference"),

@@ -10,14 +10,14 @@ import sys
 from indelible.core import snapshots
 from indelible.errors import IndelibleError
 from indelible.testing.simulate import sweep
-from tests.simulation import workload_async, workload_sync
+from tests.simulation import workload_async, workload_retried, workload_sync
 
 
 def main() -> int:
     """Sweep until something is found."""
     snapshots.FIRST_AFTER_BYTES = 1_500
     points = 0
-    for workload in (workload_async.OWN_LOOP, workload_sync.WORKLOAD):
+    for workload in (workload_async.OWN_LOOP, workload_retried.WORKLOAD, workload_sync.WORKLOAD):
         try:
             report = sweep(workload, double=False, stop_early=True)
         except IndelibleError as error:

@@ -15,9 +15,10 @@ import pytest
 from indelible.core import snapshots
 from indelible.testing.faults import Fault
 from indelible.testing.simulate import Report, Workload, sweep
-from tests.simulation import workload_async, workload_sync
+from tests.simulation import workload_async, workload_retried, workload_sync
 
-WORKLOADS = {w.name: w for w in (workload_sync.WORKLOAD, workload_async.WORKLOAD, workload_async.OWN_LOOP)}
+WORKLOADS = {w.name: w for w in (workload_sync.WORKLOAD, workload_async.WORKLOAD, workload_async.OWN_LOOP,
+                                  workload_retried.WORKLOAD)}  # fmt: skip
 SMALL_SNAPSHOTS = 1_500
 EVERYTHING = os.environ.get("INDELIBLE_SWEEP") == "everything"
 

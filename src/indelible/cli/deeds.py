@@ -42,6 +42,7 @@ class Deeds:
 
     def __init__(self) -> None:
         self._deeds: dict[str, Deed] = {}
+        self._given_up = 0
 
     @classmethod
     def of(cls, events: Iterable[tuple[int, ev.Event]]) -> list[Deed]:
@@ -71,9 +72,14 @@ class Deeds:
             deed.became = DONE if event.happened else SETTLED_NOT
             deed.why, deed.result = f"settled by {event.by}", event.result
         elif isinstance(event, ev.CycleCommitted | ev.CycleRolledBack):
+            self._given_up = event.cycle
             for call in event.orphaned:
                 if call in self._deeds and self._deeds[call].became == DONE:
                     self._deeds[call].became = ORPHANED
+        elif isinstance(event, ev.RunReopened):  # the cycle is open again, and asks for them
+            for deed in self._deeds.values():
+                if deed.became == ORPHANED and deed.cycle == self._given_up:
+                    deed.became = DONE
 
     def _ended(self, event: ev.ActionCompleted | ev.ActionFailed, seq: int) -> None:
         undone = self._deeds.get(event.call.removeprefix("undo:"))

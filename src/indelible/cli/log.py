@@ -105,6 +105,9 @@ def _told(event: ev.Event) -> str:
             return brief(unpack(event.result), 100)
         case ev.RunFailed():
             return event.error[:120]
+        case ev.RunReopened():
+            revived: Any = unpack(event.changes)
+            return f"{sum(len(ids) for _, _, ids in revived)} failed tasks are tried again"
         case ev.InboxRead():
             return f"up to message {event.inbox_seq}" + (f", {event.refused} did not apply" if event.refused else "")
         case ev.Unknown():

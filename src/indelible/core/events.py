@@ -207,9 +207,15 @@ class RunFinished(Event, frozen=True, tag="run.finished"):
 
 
 class RunFailed(Event, frozen=True, tag="run.failed"):
-    """The run gave up for good."""
+    """The run gave up; only a person takes it up again."""
 
     error: str
+
+
+class RunReopened(Event, frozen=True, tag="run.reopened"):
+    """A failed run was taken up again: its last cycle is open as it was, and `changes` (packed) revive tasks."""
+
+    changes: bytes
 
 
 class Answer(Event, frozen=True, tag="inbox.answer"):
@@ -239,13 +245,13 @@ class Unknown(Event, frozen=True, tag="unknown"):
 KNOWN = (
     RunStarted, RunClaimed, ActionIntended, ActionCompleted, ActionFailed, ActionDoubted, ActionSettled,
     ValueRecorded, CycleEntered, CycleParked, WaitAnswered, InboxRead, CycleCommitted, CycleAbandoned, CycleRolledBack,
-    StateMigrated, RunFinished, RunFailed, Answer, Settlement,
+    StateMigrated, RunFinished, RunFailed, RunReopened, Answer, Settlement,
 )  # fmt: skip
 
 AnyEvent = (
     RunStarted | RunClaimed | ActionIntended | ActionCompleted | ActionFailed | ActionDoubted | ActionSettled
     | ValueRecorded | CycleEntered | CycleParked | WaitAnswered | InboxRead | CycleCommitted | CycleAbandoned
-    | CycleRolledBack | StateMigrated | RunFinished | RunFailed | Answer | Settlement
+    | CycleRolledBack | StateMigrated | RunFinished | RunFailed | RunReopened | Answer | Settlement
 )  # fmt: skip
 
 _TAGS = frozenset(cls.__struct_config__.tag for cls in KNOWN)

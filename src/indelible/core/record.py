@@ -14,6 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from indelible.core import events as ev
+from indelible.core.changes import FAILED as FAILED_ITEMS
 from indelible.core.changes import Doc, apply
 from indelible.core.codec import unpack
 from indelible.errors import JournalDamaged
@@ -67,6 +68,18 @@ class Wait(msgspec.Struct, omit_defaults=True):
     by: str = ""
 
 
+class GivenUp(msgspec.Struct, omit_defaults=True):
+    """The cycle that was given up last, kept until the next one begins: a failed run may be taken up again with it."""
+
+    cycle: int
+    entered_at: float
+    calls: dict[str, CallRecord]
+    waits: dict[str, Wait]
+    values: dict[str, bytes]
+    standing: list[tuple[str, int]]
+    """The tasks (field, id) it had taken, if deeds of it still stand."""
+
+
 class Usage(msgspec.Struct, omit_defaults=True):
     """What calls cost, summed. Calls whose price is unknown are counted, not priced at zero."""
 
@@ -112,6 +125,9 @@ class Record(msgspec.Struct):
     values: dict[str, bytes] = msgspec.field(default_factory=dict)
     waiting: str = ""
     notices: list[str] = msgspec.field(default_factory=list)
+    given_up: GivenUp | None = None
+    standing: list[tuple[str, int]] = msgspec.field(default_factory=list)
+    """Tasks (field, id) given up in earlier cycles whose deeds still stand: done again, they would repeat them."""
     inbox_seq: int = 0
     unknown_events: int = 0
     usage: Usage = msgspec.field(default_factory=Usage)
@@ -163,7 +179,9 @@ def _intended(r: Record, e: ev.ActionIntended) -> None:
 
 def _resolved(r: Record, call: str) -> None:
     r.doubts.pop(call, None)
-    r.loose.pop(call, None)
+    loose = r.loose.pop(call, None)
+    if loose is not None and r.given_up is not None and loose.cycle == r.given_up.cycle:
+        r.given_up.calls[call] = loose
 
 
 def _known(r: Record, call: str) -> CallRecord | None:
@@ -251,6 +269,9 @@ def _value(r: Record, e: ev.ValueRecorded) -> None:
 def _entered(r: Record, e: ev.CycleEntered) -> None:
     r.entered_at = r.entered_at or e.at
     r.entries += 1
+    if r.given_up is not None:
+        r.standing += r.given_up.standing
+        r.given_up = None
 
 
 def _parked(r: Record, e: ev.CycleParked) -> None:
@@ -306,6 +327,10 @@ def _rolled_back(r: Record, e: ev.CycleRolledBack) -> None:
         apply(r.doc, changes)
     if e.gave_up:
         notices = r.notices
+        listed: list[Any] = changes if isinstance(changes, list) and e.orphaned else []
+        failed = [(name, rest[0]) for name, op, *rest in listed if op == "fail"]
+        calls = {name: call for name, call in r.calls.items() if not call.in_doubt}
+        r.given_up = GivenUp(r.cycle, r.entered_at, calls, r.waits, r.values, failed)
         _close_cycle(r)
         r.notices = notices
     else:
@@ -326,6 +351,46 @@ def _finished(r: Record, e: ev.RunFinished) -> None:
 
 def _run_failed(r: Record, e: ev.RunFailed) -> None:
     r.status, r.error, r.waiting = FAILED, e.error, ""
+
+
+def _reopened(r: Record, e: ev.RunReopened) -> None:
+    changes: Any = unpack(e.changes)
+    if not isinstance(changes, list):
+        raise JournalDamaged(f"run {r.run_id}: event {r.seq} carries no list of changes", hint="indelible verify RUN")
+    apply(r.doc, changes)
+    r.status, r.error, r.attempt = RUNNING, "", 1
+    left = sum(len(field[FAILED_ITEMS]) for field in r.doc.values() if field[0] == "queue")
+    if left:
+        r.notices.append(f"Tasks that stay given up, for what they have done still stands: {left}.")
+    last, r.given_up = r.given_up, None
+    if last is None:
+        return
+    r.cycle, r.entered_at, r.values = last.cycle, last.entered_at, last.values
+    r.waits = {name: wait for name, wait in last.waits.items() if not _refused(wait)}
+    loose = {name: call for name, call in r.loose.items() if call.cycle == last.cycle}
+    r.loose = {name: call for name, call in r.loose.items() if name not in loose}
+    r.calls = _not_undone(last.calls | loose)
+    for call in (*r.calls.values(), *r.keyed.values()):
+        if call.status == FAILED_CALL:
+            call.attempt = 0  # not of this attempt, whose number is the first one's again: it is called again
+
+
+def _refused(wait: Wait) -> bool:
+    return wait.kind == "approve" and wait.answered and unpack(wait.answer) != "yes"
+
+
+def _not_undone(calls: dict[str, CallRecord]) -> dict[str, CallRecord]:
+    """Without the deeds that were taken back, the undos, and what either had called: those are to be done anew."""
+    undone = {call.undoes for call in calls.values() if call.undoes and call.status == COMPLETED}
+
+    def stands(step: CallRecord | None) -> bool:
+        while step is not None:
+            if step.undoes or step.call in undone:
+                return False
+            step = calls.get(step.within)
+        return True
+
+    return {name: call for name, call in calls.items() if stands(call)}
 
 
 def _unknown(r: Record, _: ev.Unknown) -> None:
@@ -364,6 +429,7 @@ _FOLDS: dict[type[ev.Event], Callable[[Record, Any], None]] = {
     ev.StateMigrated: _migrated,
     ev.RunFinished: _finished,
     ev.RunFailed: _run_failed,
+    ev.RunReopened: _reopened,
     ev.Unknown: _unknown,
     ev.Answer: _misplaced,
     ev.Settlement: _misplaced,

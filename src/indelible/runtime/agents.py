@@ -77,12 +77,16 @@ class Declared(Generic[S]):
         self.spec.invariants.append(_plain(fn, f"an invariant of agent {self.name}"))
         return fn
 
-    def _run(self, store: RunStore, run_id: str | None, objective: str | None, observe: Observer | None) -> Run[S]:
+    def _run(
+        self, store: RunStore, run_id: str | None, objective: str | None, observe: Observer | None, retry: bool
+    ) -> Run[S]:
         if run_id is None:
+            if retry:
+                raise Misuse("which run is to be retried?", hint=f'{self.name}.run(run_id="...", retry=True)')
             if objective is None:
                 raise Misuse("neither an objective nor a run id was given", hint=f'{self.name}.run("...")')
             run_id = f"{self.name}-{store.clock.entropy(4).hex()}"
-        return store.run(run_id, self, objective, observe=observe)
+        return store.run(run_id, self, objective, observe=observe, retry=retry)
 
 
 class Agent(Declared[S]):
@@ -102,12 +106,15 @@ class Agent(Declared[S]):
         wait: bool = True,
         stop: Stop = _never,
         observe: Observer | None = None,
+        retry: bool = False,
     ) -> Outcome:
         """Start the run, or resume it, and go on until it ends or waits for a person.
 
         wait: sleep in this process while the run waits for a time; False returns it parked.
         stop: asked between two cycles; True ends the loop, and the run stays resumable.
         observe: called with each event. If it raises, the run goes on without it; then that is raised.
+        retry: take up a run that has failed: its failed tasks go back into their queues, with their attempts
+            counted anew, and what it has done is not done again. Raises `Misuse` if it has not failed.
 
         Everything up to the last commit is durable when it returns or raises. Raises `RunBusy`
         if a live process holds the run, `RunMismatch` if the id belongs to another agent or
@@ -115,8 +122,10 @@ class Agent(Declared[S]):
         """
         if not isinstance(store, RunStore):
             with open_runs(store) as opened:
-                return self.run(objective, store=opened, run_id=run_id, wait=wait, stop=stop, observe=observe)
-        with self._run(store, run_id, objective, observe) as run:
+                return self.run(
+                    objective, store=opened, run_id=run_id, wait=wait, stop=stop, observe=observe, retry=retry
+                )
+        with self._run(store, run_id, objective, observe, retry) as run:
             port = run._holding.port
             blocking.drive(port, pursue(run._held, port, wait, stop))
             return run.outcome
@@ -139,12 +148,15 @@ class AsyncAgent(Declared[S]):
         wait: bool = True,
         stop: Stop = _never,
         observe: Observer | None = None,
+        retry: bool = False,
     ) -> Outcome:
         """As `Agent.run`, awaited."""
         if not isinstance(store, RunStore):
             with open_runs(store) as opened:
-                return await self.run(objective, store=opened, run_id=run_id, wait=wait, stop=stop, observe=observe)
-        async with self._run(store, run_id, objective, observe) as run:
+                return await self.run(
+                    objective, store=opened, run_id=run_id, wait=wait, stop=stop, observe=observe, retry=retry
+                )
+        async with self._run(store, run_id, objective, observe, retry) as run:
             port = run._holding.port
             await aio.drive(port, pursue(run._held, port, wait, stop))
             return run.outcome

@@ -19,12 +19,14 @@ from indelible.core import protocol
 from indelible.core.codec import Types, from_plain, pack, to_plain, unpack
 from indelible.core.cycle import Live, Scope
 from indelible.core.record import FINISHED, RUNNING, Record
+from indelible.core.recovery import recover
+from indelible.core.reopening import must_have_failed, reopen
 from indelible.core.requests import NOW, Append, Entropy, Park, Steps
 from indelible.core.state import State
 from indelible.drive import aio, blocking
 from indelible.drive.clock import Random, seeded
 from indelible.drive.context import current, host, restore
-from indelible.errors import Diverged, IndelibleError, InDoubt, Misuse, StoreUnavailable
+from indelible.errors import Diverged, IndelibleError, InDoubt, Misuse, StoreUnavailable, UnknownRun
 
 if TYPE_CHECKING:
     from indelible.runtime.holding import Holding
@@ -76,8 +78,9 @@ class Run(Generic[S]):
                     ...
     """
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, holding: Holding, retry: bool = False) -> None:
         self._holding = holding
+        self._retry = retry
 
     # What it is
 
@@ -198,13 +201,19 @@ class Run(Generic[S]):
     # Opening and closing
 
     def __enter__(self) -> Run[S]:
+        opened = False
         try:
+            if self._retry:
+                self._must_have_failed()
             self._holding.open(self)
+            opened = True
             host(self._held)
-        except Exception:
-            raise
-        except BaseException:
-            self._holding.close()  # it may be open: Ctrl-C can come when `open` is done and the block not begun
+            if self._retry:
+                blocking.drive(self._holding.port, reopen(self._held))
+        except BaseException as error:
+            # It may be open if Ctrl-C came when `open` was done and the block not begun.
+            if opened or not isinstance(error, Exception):
+                self._holding.close()
             raise
         return self
 
@@ -218,8 +227,16 @@ class Run(Generic[S]):
             self._holding.tell()
 
     async def __aenter__(self) -> Run[S]:
+        if self._retry:
+            await aio.in_thread(self._must_have_failed)
         await self._holding.aopen(self)
         host(self._held)
+        if self._retry:
+            try:
+                await aio.drive(self._holding.port, reopen(self._held))
+            except BaseException:
+                await self._holding.aclose()
+                raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -234,6 +251,14 @@ class Run(Generic[S]):
     def __repr__(self) -> str:
         status = self._record.status if self._live is not None else "not open"
         return f"<run {self.run_id!r} {status}>"
+
+    def _must_have_failed(self) -> None:
+        """Look before the run is claimed, so that a retry that cannot be changes nothing."""
+        record = blocking.drive(self._holding.port, recover(self.run_id)).record
+        if not record.agent:
+            store = self._holding.port.store
+            raise UnknownRun(f"there is no run {self.run_id!r} in {store.url}", hint="indelible ls", run=self.run_id)
+        must_have_failed(record)
 
     @property
     def _live(self) -> Live | None:

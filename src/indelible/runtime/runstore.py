@@ -52,20 +52,24 @@ class RunStore:
 
     @overload
     def run(
-        self, run_id: str, agent: type[S], objective: str | None = None, *, observe: Observer | None = None
-    ) -> Run[S]: ...
+        self, run_id: str, agent: type[S], objective: str | None = None, *, observe: Observer | None = None,
+        retry: bool = False,
+    ) -> Run[S]: ...  # fmt: skip
     @overload
     def run(
-        self, run_id: str, agent: Any, objective: str | None = None, *, observe: Observer | None = None
-    ) -> Run[Any]: ...
+        self, run_id: str, agent: Any, objective: str | None = None, *, observe: Observer | None = None,
+        retry: bool = False,
+    ) -> Run[Any]: ...  # fmt: skip
     def run(
-        self, run_id: str, agent: Any, objective: str | None = None, *, observe: Observer | None = None
-    ) -> Run[Any]:
+        self, run_id: str, agent: Any, objective: str | None = None, *, observe: Observer | None = None,
+        retry: bool = False,
+    ) -> Run[Any]:  # fmt: skip
         """A run to open with `with` or `async with`: started with `objective` if the id is new, else resumed.
 
         `agent` is an agent, or just its State class. Without an `objective` the run must exist.
         `observe` is called with each event as it happens, in this process. If it raises, it is not
         called again, the run goes on, and what it raised is raised when the run is closed.
+        `retry` takes up a run that has failed, as `Agent.run` tells; any other is refused with `Misuse`.
         """
         if isinstance(agent, type) and issubclass(agent, State):
             spec = AgentSpec(agent.__name__, Shape.of(agent), 1)
@@ -79,7 +83,7 @@ class RunStore:
         holding = Holding(
             self.store, self._writer, self._renewer, self.clock, run_id, spec, objective, observe
         )  # fmt: skip
-        return Run(holding)
+        return Run(holding, retry)
 
     def entries(self, *, statuses: set[str] | None = None, agent: str | None = None) -> Iterator[RunEntry]:
         """Every accepted run that matches, newest update first."""

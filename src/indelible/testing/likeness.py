@@ -18,14 +18,14 @@ from indelible.testing.world import World
 
 LEFT_OUT = (
     *("chain", "seq", "updated_at", "started_at", "claims", "usage", "entries", "entered_at"),
-    *("values", "waits", "calls", "keyed", "loose"),
+    *("values", "waits", "calls", "keyed", "loose", "given_up"),
 )
 """Parts of the record that carry times and random values, or are reduced one by one."""
 
 
 def likeness(world: World, journal: Journal, run_id: str, volatile: frozenset[str]) -> bytes:
     """Equal for worlds in which the recovery of the run goes the same way."""
-    record = journal.record
+    record, last = journal.record, journal.record.given_up
     names: dict[str, int] = {"": -1}
 
     def named(key: str) -> int:
@@ -39,10 +39,12 @@ def likeness(world: World, journal: Journal, run_id: str, volatile: frozenset[st
     parts["calls"] = [
         (place, call.call, call.status, named(call.key), call.args, call.result, call.cycle - record.cycle,
          call.attempt, call.doubt != "", call.source, call.undoes)
-        for place, calls in enumerate((record.calls, record.keyed, record.loose)) for call in calls.values()
+        for place, calls in enumerate((record.calls, record.keyed, record.loose, last.calls if last else {}))
+        for call in calls.values()
     ]  # fmt: skip
     parts["waits"] = [(w.wait, w.answered, w.wake_at > world.time, w.answer, w.by) for w in record.waits.values()]
     parts["values"] = (sorted(record.values), record.entered_at > 0)
+    parts["given_up"] = last and (last.cycle - record.cycle, sorted(last.waits), sorted(last.values), last.standing)
     parts["inbox_seq"] = [batch.data for batch in world.store.read(inbox_of(run_id), record.inbox_seq)]
     parts["snapshot"] = world.store.get_snapshot(run_id, FINAL) is not None
     parts["late"] = sorted(map(named, world.late))

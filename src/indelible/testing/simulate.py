@@ -44,6 +44,7 @@ class Workload:
     must_do: deeds, as (kind, what), that the run has to do when nothing goes wrong.
     volatile: fields of the state that may differ between two runs, such as random ids.
     answers: what the person says, by the kind of what the run waits for.
+    retried: True if the program takes up a run that has failed, which is then not its end.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Workload:
     run_id: str = "run"
     volatile: frozenset[str] = frozenset()
     answers: Mapping[str, Any] = field(default_factory=lambda: ANSWERS)
+    retried: bool = False
 
 
 @dataclass
@@ -353,7 +355,7 @@ class _Sweep:
         return self.journals.read(world).record
 
     def _is_over(self, world: World) -> bool:
-        return self._record(world).status in (FINISHED, FAILED)
+        return self._record(world).status in ((FINISHED,) if self.workload.retried else (FINISHED, FAILED))
 
     def _person(self, world: World) -> RunStore:
         return RunStore(world.store, SystemClock())

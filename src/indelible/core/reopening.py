@@ -1,0 +1,56 @@
+"""Reopening: a run that has failed is taken up again.
+
+Owns: which runs can be, and which of their given-up tasks go back into their queues.
+Must never: let a deed that still stands be done again.
+Invariant: the run is as it was when its last cycle was entered first, but for what that cycle
+is known to have done; deeds in doubt stay in doubt.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from indelible.core import events as ev
+from indelible.core.changes import FAILED as FAILED_ITEMS
+from indelible.core.changes import Change
+from indelible.core.codec import pack
+from indelible.core.cycle import Live
+from indelible.core.record import FAILED, FINISHED, Record
+from indelible.core.recovery import migrate
+from indelible.core.requests import NOW, Append, Steps
+from indelible.core.state import Workspace
+from indelible.errors import Misuse
+
+
+def reopen(live: Live) -> Steps[None]:
+    """Take a failed run up again; durable when it returns. Raises `Misuse` if it has not failed, and what `migrate`
+    raises, so that no run is reopened which this code could not go on with."""
+    must_have_failed(live.record)
+    yield from migrate(live)
+    at = yield NOW
+    yield Append(ev.RunReopened(at, pack(cast(Any, revived(live.record)))), durable=True)
+    live.workspace = Workspace(live.agent.shape, live.record.doc)
+
+
+def must_have_failed(record: Record) -> None:
+    """Refuse a run that can simply go on, or that is over."""
+    if record.status == FAILED:
+        return
+    run_id = record.run_id
+    if record.status == FINISHED:
+        what, hint = f"run {run_id!r} is finished; there is nothing to retry", f"indelible show {run_id}"
+    else:
+        what, hint = f"run {run_id!r} has not failed; it simply goes on", f"indelible resume {run_id}   # without retry"
+    raise Misuse(what, hint=hint, run=run_id)
+
+
+def revived(record: Record) -> list[Change]:
+    """The given-up tasks that go back, as changes. One whose deeds in an earlier cycle still stand stays where it is:
+    done again, it would repeat them; what the last cycle did is found again, as that cycle is open again."""
+    held = set(record.standing)
+    changes: list[Change] = []
+    for name, field in record.doc.items():
+        ids = [item for item in field[FAILED_ITEMS] if (name, item) not in held] if field[0] == "queue" else []
+        if ids:
+            changes.append([name, "revive", ids])
+    return changes
