@@ -219,7 +219,7 @@ def test_a_thread_with_the_context_records(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_belongs_to_no_run_calls_as_it_likes(tmp_path: Path) -> None:
-    """B106: one that opens runs itself, the main thread beside a run in another one, and any after the run is closed."""
+    """B106: one that opens runs itself, the main thread beside a run in another, any one after the run is closed."""
     done.clear()
     opened, over = threading.Event(), threading.Event()
 

@@ -54,6 +54,7 @@ class Sealed(NamedTuple):
 
     batch: Batch
     raw_bytes: int
+    events: list[ev.Event]
 
 
 class Opened(NamedTuple):
@@ -102,6 +103,11 @@ class Journal:
         """The digest after everything sealed."""
         return self._chain
 
+    def unwritten(self) -> list[ev.Event]:
+        """The events that are not known to be in the store."""
+        flying = self.in_flight
+        return (flying.events if flying is not None else []) + self._pending
+
     def append(self, event: ev.Event) -> int:
         """Take an event into memory and return its seq. Nothing is durable yet."""
         self._pending.append(event)
@@ -125,7 +131,7 @@ class Journal:
         if self._cut:
             codec |= _CUT
         chain = link(self._chain, codec, after, last, payload)
-        sealed = Sealed(Batch(after, last, bytes((FORMAT, codec)) + chain + payload), len(body))
+        sealed = Sealed(Batch(after, last, bytes((FORMAT, codec)) + chain + payload), len(body), self._pending)
         # Statements that call nothing: Ctrl-C finds all of it done, or nothing.
         self._chain, self._stream, self._pending, self._cut = chain, stream, [], False
         self.sealed_seq, self.in_flight = last, sealed

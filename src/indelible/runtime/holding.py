@@ -17,7 +17,7 @@ from indelible.core.codec import unpack
 from indelible.core.cycle import AgentSpec, Live
 from indelible.core.inbox import read_inbox
 from indelible.core.protocol import wake
-from indelible.core.record import PARKED, RUNNING
+from indelible.core.record import PARKED, RUNNING, Record, fold
 from indelible.core.recovery import Recovered, accept, migrate, recover
 from indelible.core.requests import NOW, Append, Steps
 from indelible.core.state import Workspace
@@ -108,7 +108,11 @@ class Holding:
             raise
 
     def close(self) -> None:
-        """Write what waits, and let go of the run; idempotent."""
+        """Write what waits, and let go of the run; idempotent.
+
+        Raises `StoreUnavailable` if it cannot be written even after the store's pauses; it then says how many
+        results are lost with it, and has their number in `ids["results"]`.
+        """
         hold, live = self._hold, self.live
         if hold is None or live is None:
             return
@@ -117,6 +121,8 @@ class Holding:
             self._renewer.remove(hold)
             if not live.lost and self.port.feed is not None:
                 self.port.feed.flush()
+        except StoreUnavailable as error:
+            raise _unwritten(error, live) from error
         finally:
             self._let_go(hold.owner)
             live.lost = live.lost or f"run {self.run_id} is closed"
@@ -195,3 +201,23 @@ class Holding:
                 hint=f"indelible resume {self.run_id}   # to go on with it; or choose another --run-id",
                 run=self.run_id,
             )
+
+
+def _unwritten(error: StoreUnavailable, live: Live) -> StoreUnavailable:
+    """The same, and what goes with it: results that were there, and must be asked and paid for again."""
+    lost = [event for event in live.journal.unwritten() if isinstance(event, ev.ActionCompleted)]
+    if not lost:
+        return error
+    run_id, told = live.record.run_id, Record(live.record.run_id)
+    for event in lost:
+        fold(told, 0, event)
+    spent = told.usage
+    cost = f", which cost {spent.usd:.4f} USD" if spent.usd else ""
+    cost += f" ({spent.unpriced} without a known price)" if spent.unpriced else ""
+    many = "1 result is" if len(lost) == 1 else f"{len(lost)} results are"
+    again = f"indelible resume {run_id} AGENT.py:{live.agent.name}"
+    return StoreUnavailable(
+        f"{error.what}; {many} not written{cost}, and will be asked for again",
+        hint=f"{error.hint}; then: {again}" if error.hint else again,
+        **{**error.ids, "run": run_id, "results": len(lost), "usd": spent.usd},
+    )

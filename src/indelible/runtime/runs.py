@@ -217,12 +217,11 @@ class Run(Generic[S]):
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, ended: BaseException | None, _: object) -> None:
         try:
             self._holding.close()
-        except StoreUnavailable:
-            if kind is None:  # else what ended the run is told; nothing that was acknowledged is lost
-                raise
+        except StoreUnavailable as error:
+            _tell_unwritten(error, ended)
         if kind is None:
             self._holding.tell()
 
@@ -239,12 +238,11 @@ class Run(Generic[S]):
                 raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, ended: BaseException | None, _: object) -> None:
         try:
             await self._holding.aclose()
-        except StoreUnavailable:
-            if kind is None:
-                raise
+        except StoreUnavailable as error:
+            _tell_unwritten(error, ended)
         if kind is None:
             self._holding.tell()
 
@@ -286,6 +284,14 @@ class Run(Generic[S]):
             raise Misuse(f"run.{what} was called outside a cycle of run {self.run_id}", hint="with run.cycle(): ...")
         scope.must_be_open(f"run.{what}")
         return scope
+
+
+def _tell_unwritten(error: StoreUnavailable, ended: BaseException | None) -> None:
+    """Raise what a run could not be closed with; or tell what is lost with what ended it, if that is something else."""
+    if ended is None or (isinstance(ended, StoreUnavailable) and error.ids.get("results")):
+        raise error
+    if error.ids.get("results"):
+        ended.add_note(str(error))
 
 
 class CycleBlock:
