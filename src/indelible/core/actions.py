@@ -15,7 +15,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, get_type_hints
 
-from indelible.core.codec import Types
+from indelible.core.codec import Types, check_fits, pack, to_plain
 from indelible.errors import Misuse
 
 
@@ -145,16 +145,28 @@ class Spec:
             )
 
     @cached_property
-    def types(self) -> Types:
-        """The classes its arguments and results may hold, from its annotations."""
+    def hints(self) -> dict[str, Any]:
+        """Its annotations. Raises `Misuse` if they cannot be read."""
         try:
-            hints = get_type_hints(self.fn)
+            return get_type_hints(self.fn)
         except Exception as error:
             raise Misuse(
                 f"the annotations of action {self.name} cannot be read: {error}",
                 hint="define the classes it names at module level, before it is called",
             ) from error
-        return Types.of(*hints.values())
+
+    @cached_property
+    def types(self) -> Types:
+        """The classes its arguments and results may hold, from its annotations."""
+        return Types.of(*self.hints.values())
+
+    def fitted(self, result: Any) -> bytes:
+        """A result that somebody gave in the function's place, as it is kept; plain dicts in it become the classes
+        that the return type names. Raises `StateInvalid` with the path of the part that does not fit."""
+        what = f"{self.name}() result"
+        if result is not None:  # a person need not know it
+            result = check_fits(result, self.hints.get("return", Any), what)
+        return pack(to_plain(result, self.types, what))
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults filled in, the idempotency key left out.

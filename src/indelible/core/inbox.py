@@ -12,10 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from indelible.core import events as ev
+from indelible.core.codec import from_plain, unpack
 from indelible.core.cycle import Live
 from indelible.core.journal import Journal, Reader, Torn, read_all
-from indelible.core.record import Record
+from indelible.core.record import CallRecord
 from indelible.core.requests import FLUSH, NOW, Append, Steps, StoreCall
+from indelible.errors import StateInvalid
 
 INBOX = "/inbox"
 
@@ -56,31 +58,45 @@ def open_inbox(run_id: str, batches: Iterable[tuple[int, int, bytes]]) -> Inbox:
 
 
 def read_inbox(live: Live) -> Steps[int]:
-    """Take new messages into the run's journal, durably; returns how many applied."""
+    """Take new messages into the run's journal, durably; returns how many applied.
+
+    Raises `StateInvalid` if a deed was settled with a result that its action cannot return. That is then refused
+    for good: the deed stays in doubt, and is to be settled again.
+    """
     record = live.record
     batches = yield StoreCall("read", (inbox_of(record.run_id), 0))
     inbox = open_inbox(record.run_id, batches)
     if inbox.notice and inbox.notice not in live.warnings:
         live.warnings.append(inbox.notice)
     applied, refused, last = 0, 0, record.inbox_seq
+    misfits: dict[str, StateInvalid] = {}
     for seq, message in inbox.messages:
         if seq <= record.inbox_seq:
             continue
         last = seq
-        event = _effect(record, message, seq, (yield NOW))
+        at = yield NOW
+        try:
+            event = _effect(live, message, seq, at)
+        except StateInvalid as error:
+            misfits[str(error.ids["call"])], event = error, None
         if event is None:
             refused += 1
         else:
             applied += 1
             yield Append(event)
-    if last > record.inbox_seq:
+            if isinstance(event, ev.ActionSettled):
+                misfits.pop(event.call, None)
+    if refused or last > record.inbox_seq:
         yield Append(ev.InboxRead((yield NOW), last, refused))
     if applied or refused:
         yield FLUSH
+    for misfit in misfits.values():
+        raise misfit
     return applied
 
 
-def _effect(record: Record, message: ev.Event, seq: int, at: float) -> ev.Event | None:
+def _effect(live: Live, message: ev.Event, seq: int, at: float) -> ev.Event | None:
+    record = live.record
     if isinstance(message, ev.Answer):
         wait = record.waits.get(message.wait)
         if wait is None or wait.answered:
@@ -90,5 +106,24 @@ def _effect(record: Record, message: ev.Event, seq: int, at: float) -> ev.Event 
         call = next((call for call in record.in_doubt() if call.call == message.call), None)
         if call is None:
             return None
-        return ev.ActionSettled(at, call.cycle, call.call, call.name, message.happened, message.by, message.result, seq)
+        result = _fitting(live, call, message)
+        return ev.ActionSettled(at, call.cycle, call.call, call.name, message.happened, message.by, result, seq)
     return None
+
+
+def _fitting(live: Live, call: CallRecord, said: ev.Settlement) -> bytes:
+    """The result as the action returns it, as far as the action is known."""
+    spec = live.actions.get(call.name) or live.resolve(call.name)
+    if not said.happened or spec is None:
+        return said.result
+    try:
+        return spec.fitted(from_plain(unpack(said.result), spec.types))
+    except StateInvalid as error:
+        run_id = live.record.run_id
+        raise StateInvalid(
+            f"run {run_id!r}: {call.name} was settled with a result that it cannot return: {error.what}. "
+            f"It is in doubt as before",
+            hint=f"indelible settle {run_id} {call.call} --happened --result JSON",
+            run=run_id,
+            call=call.call,
+        ) from None

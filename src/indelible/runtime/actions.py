@@ -30,9 +30,26 @@ _declared: dict[tuple[str, str], Spec] = {}
 
 
 def resolve(name: str) -> Spec | None:
-    """The action declared under that name in this process, if there is just one."""
+    """The action declared under that name in this process.
+
+    If there are several, and one can be undone, it is one whose undo says that it cannot be told which is meant.
+    """
     found = [spec for spec in _declared.values() if spec.name == name]
-    return found[0] if len(found) == 1 else None
+    if len(found) == 1:
+        return found[0]
+    return _ambiguous(name, found) if any(spec.undo for spec in found) else None
+
+
+def _ambiguous(name: str, found: list[Spec]) -> Spec:
+    listed = " and ".join(f"{spec.fn.__module__}.{spec.fn.__qualname__}" for spec in found)
+
+    def undo() -> None:
+        raise Misuse(
+            f"the undo was not run: several actions are called {name}: {listed}",
+            hint=f'@action(name="another_{name}")',
+        )
+
+    return Spec(undo, name, Effect.IRREVERSIBLE, undo=undo)
 
 
 class Action(Generic[P, R]):

@@ -24,7 +24,9 @@ from indelible.drive import blocking
 from indelible.drive.clock import Clock, SystemClock
 from indelible.drive.port import Port
 from indelible.errors import JournalDamaged, Misuse, StaleWriter, UnknownRun
+from indelible.runtime.actions import resolve
 from indelible.runtime.holding import Holding, Observer
+from indelible.runtime.importing import must_not_be_imported
 from indelible.runtime.leases import Renewer
 from indelible.runtime.runs import Run
 from indelible.stores import open_store
@@ -71,6 +73,7 @@ class RunStore:
         called again, the run goes on, and what it raised is raised when the run is closed.
         `retry` takes up a run that has failed, as `Agent.run` tells; any other is refused with `Misuse`.
         """
+        must_not_be_imported("main()")
         if isinstance(agent, type) and issubclass(agent, State):
             spec = AgentSpec(agent.__name__, Shape.of(agent), 1)
         elif isinstance(getattr(agent, "spec", None), AgentSpec):
@@ -144,7 +147,9 @@ class RunStore:
     ) -> CallRecord:
         """Say what became of an action in doubt; durable when it returns.
 
-        `action` is its call id, the beginning of it, or the action's name, if only one fits. Raises `Misuse`.
+        `action` is its call id, the beginning of it, or the action's name, if only one fits. Raises `Misuse`, and
+        `StateInvalid` if the action is declared in this process and cannot return that result; if it is not, the run
+        says so when it is opened next, and the deed stays in doubt.
         """
         record = self.recover(run_id).record
         doubts = record.in_doubt()
@@ -160,7 +165,8 @@ class RunStore:
                 run=run_id,
             )
         call = fitting[0]
-        packed = pack(to_plain(result, GENERIC, "result"))
+        spec = resolve(call.name) if happened else None
+        packed = spec.fitted(result) if spec is not None else pack(to_plain(result, GENERIC, "result"))
         self._post(run_id, lambda at: ev.Settlement(at, call.call, happened, packed, _name(by)))
         return call
 
