@@ -7,7 +7,7 @@ from tests.mutants.planting import Mutant
 INTENT = "yield Append(intent, durable=True)"
 CALL = "called: Called = yield Call(spec.fn, a.args, kwargs, child)"
 EARLY = (
-    "yield Append(ev.ActionCompleted(at, live.record.cycle, a.call, spec.name, spec.effect, NONE, "
+    "yield Append(ev.ActionCompleted(0.0, live.record.cycle, a.call, spec.name, spec.effect, NONE, "
     "business=bool(a.business)), durable=True); "
 )
 FOLD = "fold(start.record, opened.after_seq + 1 + offset, event)"

@@ -27,11 +27,12 @@ class Slow:
         self.written: list[Batch] = []
         self.waiting: list[tuple[Callable[[], Write], Callable[[Exception | None], object]]] = []
 
-    def write(self, write: Write) -> None:
+    def write(self, make: Callable[[], Write]) -> None:
+        made = make()
         error = self.plan.pop(0) if self.plan else None
         if error is not None:
             raise error
-        self.written.append(write.batch)
+        self.written.append(made.batch)
 
     def submit(self, make: Callable[[], Write], landed: Callable[[Exception | None], object]) -> None:
         self.waiting.append((make, landed))
@@ -104,6 +105,15 @@ def test_a_writer_that_was_refused_writes_no_more(feed: Feed, slow: Slow, live: 
     assert (slow.written, slow.waiting) == ([], [])
 
 
+def test_a_run_that_was_given_up_while_its_batch_waited_is_not_written(feed: Feed, slow: Slow, live: Live) -> None:
+    """B101: another thread that leads the next group must not write what an interrupted one has left."""
+    feed.append(note(1))
+    feed.flush_soon()
+    live.lost = "run r was interrupted in the middle of a write"
+    with pytest.raises(LeaseLost, match="interrupted"):
+        slow.waiting[0][0]()
+
+
 @pytest.mark.parametrize("moment", ["making the batch", "writing it"])
 def test_a_run_that_was_interrupted_in_a_write_is_given_up(moment: str, slow: Slow, live: Live) -> None:
     """B101: after Ctrl-C nobody knows what is in memory, so none of it is written any more."""
@@ -119,6 +129,8 @@ def test_a_run_that_was_interrupted_in_a_write_is_given_up(moment: str, slow: Sl
     feed.append(note(1))
     with pytest.raises(KeyboardInterrupt):
         feed.flush()
+    with pytest.raises(LeaseLost, match="interrupted"):
+        feed.flush_soon().result(5)  # with a limit: if the run were not given up, nobody would ever answer
     with pytest.raises(LeaseLost, match="interrupted"):
         feed.flush()
     assert slow.written == []

@@ -77,7 +77,7 @@ def test_a_lone_caller_commits_in_its_own_thread(store: Faulty, monkeypatch: pyt
     monkeypatch.setattr(store, "append", noting)
     writer = Writer(store, no_pause)
     for write in writes(store, "r", 3):
-        writer.write(write)
+        writer.write(lambda write=write: write)  # type: ignore[misc]
     assert store.groups == [1, 1, 1]
     assert threads == {threading.current_thread().name}
 
@@ -89,7 +89,7 @@ def test_a_write_whose_reply_was_lost_is_read_back_before_it_is_tried_again(stor
     writer = Writer(store, pauses.append)
     store.plan = [step]
     only = writes(store, "r", 1)
-    writer.write(only[0])
+    writer.write(lambda: only[0])
     assert stored(store, "r") == [only[0].batch]
     assert len(pauses) == (1 if step == "before" else 0)
     assert len(store.groups) == (2 if step == "before" else 1)
@@ -102,10 +102,10 @@ def test_a_store_that_stays_away_is_given_up_on_and_the_write_can_be_offered_aga
     only = writes(store, "r", 1)
     store.plan = ["before"] * 4
     with pytest.raises(StoreUnavailable):
-        writer.write(only[0])
+        writer.write(lambda: only[0])
     assert stored(store, "r") == []
     assert len(pauses) == 3
-    writer.write(only[0])
+    writer.write(lambda: only[0])
     assert stored(store, "r") == [only[0].batch]
 
 
@@ -113,7 +113,7 @@ def test_a_stale_writer_is_told_and_others_in_the_group_are_not_held_back(store:
     writer = Writer(store, no_pause)
     mine, other = writes(store, "mine", 2), writes(store, "other", 1)
     stale = mine[1]._replace(epoch=99)
-    writer.write(mine[0])
+    writer.write(lambda: mine[0])
     outcomes: dict[str, Exception | None] = {}
     done = threading.Barrier(3)
 
@@ -138,7 +138,7 @@ def test_everything_that_waits_goes_into_one_transaction(store: Faulty) -> None:
     count = 12
     made = [writes(store, f"r{n}", 1)[0] for n in range(count)]
     store.hold, writer = threading.Event(), Writer(store, no_pause)
-    first = threading.Thread(target=writer.write, args=(made[0],))
+    first = threading.Thread(target=writer.write, args=(lambda: made[0],))
     first.start()
     store.held.wait(10)
     landed = threading.Semaphore(0)
@@ -162,8 +162,8 @@ def test_an_interrupted_leader_leaves_the_work_of_others_to_them(store: Faulty) 
     landed: list[Exception | None] = []
     writer._queue.append(_waiting(other, landed.append))
     with pytest.raises(KeyboardInterrupt):
-        writer.write(mine)
-    writer.write(mine)
+        writer.write(lambda: mine)
+    writer.write(lambda: mine)
     assert stored(store, "other") == [other.batch]
     assert stored(store, "mine") == [mine.batch]
     assert landed == [None]
@@ -172,7 +172,7 @@ def test_an_interrupted_leader_leaves_the_work_of_others_to_them(store: Faulty) 
 def _waiting(write: Write, landed: Callable[[Exception | None], Any]) -> Any:
     from indelible.stores.writer import _Waiting
 
-    return _Waiting(write, landed=landed)
+    return _Waiting(lambda: write, landed=landed)
 
 
 def test_closing_writes_what_waits(store: Faulty) -> None:
@@ -212,7 +212,7 @@ def test_many_threads_that_write_at_once_are_all_served_and_share_transactions(s
 
     def one(run_id: str) -> None:
         for write in made[run_id]:
-            writer.write(write)
+            writer.write(lambda write=write: write)  # type: ignore[misc]
 
     running = [threading.Thread(target=one, args=(run_id,)) for run_id in made]
     for thread in running:

@@ -36,7 +36,12 @@ _STREAMED_BYTES = 1 << (_WINDOW_LOG - 1)
 """A larger body goes alone: a result and the change that stores it would be too far apart for the stream's window."""
 # What level 1 does, with tables that are small enough for many open runs.
 _STREAM = zstandard.ZstdCompressionParameters(
-    window_log=_WINDOW_LOG, hash_log=14, chain_log=12, min_match=5, strategy=zstandard.STRATEGY_FAST
+    window_log=_WINDOW_LOG,
+    hash_log=14,
+    chain_log=12,
+    min_match=5,
+    target_length=1,
+    strategy=zstandard.STRATEGY_FAST,
 )
 # Compressors and decompressors are never shared: two threads in one of them crash the process.
 

@@ -111,7 +111,11 @@ def perform(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, A
     attempt = Attempt(scope, spec, args, kwargs)
     if not attempt.business:
         try:
-            return (yield from _settle(attempt))
+            if attempt.deed or scope.entry.live.record.find(attempt.call) is not None:
+                return (yield from _settle(attempt))
+            # What the table says of what was never asked for; by far the most calls, so without looking it up.
+            scope.entry.claimed.add(attempt.call)
+            return (yield from _call(attempt, ""))
         except BaseException as error:
             if stops_the_run(error):
                 attempt.give_back()
@@ -149,8 +153,6 @@ def _settle(a: Attempt) -> Steps[Any]:
         if record is not None:
             a.call = record.call
     a.entry.claimed.add(a.call)
-    if record is None and not a.deed:
-        return (yield from _call(a, ""))  # as the table says of what was never asked for; by far the most calls
     found = _found(a, record)
     if found in (Found.OLD_FAILURE, Found.SETTLED_NOT) and not a.business and (twin := _made_again(a)) is not None:
         record, found = twin, _found(a, twin)
@@ -223,8 +225,8 @@ def _call(a: Attempt, key: str) -> Steps[Any]:
     entry, spec, live = a.entry, a.spec, a.entry.live
     child = a.scope.child(a.call, spec.effect)
     kwargs = a.kwargs
-    at = yield NOW
     if a.deed:
+        at = yield NOW
         live.workspace.check_storable()
         if not key:
             key = a.business or _failed_key(a) or (yield Entropy(16)).hex()
@@ -250,15 +252,16 @@ def _call(a: Attempt, key: str) -> Steps[Any]:
     except BaseException as error:
         if spec.effect is Effect.IRREVERSIBLE:
             entry.left[a.call] = a
+            at = yield NOW
             yield Append(ev.ActionDoubted(at, live.record.cycle, a.call, spec.name, text_of(error)))
         raise
     finally:
         child.ended = True
-    yield from _completed(a, child, called, at)
+    yield from _completed(a, child, called)
     return called.value
 
 
-def _completed(a: Attempt, child: Scope, called: Called, began: float) -> Steps[None]:
+def _completed(a: Attempt, child: Scope, called: Called) -> Steps[None]:
     live, spec, unstorable = a.entry.live, a.spec, None
     try:
         result = pack(to_plain(called.value, spec.types, f"{spec.name}() result"))
@@ -270,7 +273,7 @@ def _completed(a: Attempt, child: Scope, called: Called, began: float) -> Steps[
     usage = child.usage
     paid = usage is not None and usage["usd"] != 0  # None: it cost something, and nobody knows how much
     worth = a.deed or paid or called.took > WORTH_COMMITS * live.commit_cost_s
-    event = ev.ActionCompleted(began + called.took, live.record.cycle, a.call, spec.name, spec.effect, result,
+    event = ev.ActionCompleted(called.at, live.record.cycle, a.call, spec.name, spec.effect, result,
                                called.took, usage=pack(usage) if usage else b"", business=bool(a.business),
                                unstorable=unstorable.what if unstorable else "", within=a.scope.call)  # fmt: skip
     yield Append(event, durable=worth)

@@ -52,13 +52,14 @@ class Call:
 
 
 class Called:
-    """A returned call: its value, and how long it took in seconds on a monotonic clock."""
+    """A returned call: its value, how long it took in seconds on a monotonic clock, and when it was back (epoch)."""
 
-    __slots__ = ("took", "value")
+    __slots__ = ("at", "took", "value")
 
-    def __init__(self, value: Any, took: float) -> None:
+    def __init__(self, value: Any, took: float, at: float) -> None:
         self.value = value
         self.took = took
+        self.at = at
 
 
 class Now:

@@ -96,7 +96,7 @@ def _undo(live: Live, scope: Scope, call: CallRecord, spec: Spec) -> Steps[bool]
         yield Append(ev.ActionFailed(at, record.cycle, record.attempt, f"undo:{call.call}", name, Effect.IDEMPOTENT,
                                      describe(error)), durable=True)  # fmt: skip
         return False
-    done = ev.ActionCompleted(at + called.took, record.cycle, f"undo:{call.call}", name, Effect.IDEMPOTENT, pack(None),
+    done = ev.ActionCompleted(called.at, record.cycle, f"undo:{call.call}", name, Effect.IDEMPOTENT, pack(None),
                               called.took)  # fmt: skip
     yield Append(done, durable=True)
     return True

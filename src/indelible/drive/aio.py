@@ -51,7 +51,7 @@ async def drive(port: Port, steps: Steps[T]) -> T:
             elif kind is Now:
                 answer = port.clock.now()
             elif kind is Call:
-                answer = await _call(request)
+                answer = await _call(port, request)
             else:
                 answer = await _respond(port, request)
         except GeneratorExit:
@@ -150,7 +150,7 @@ def _arrival(pending: Future[Any]) -> asyncio.Future[None]:
     return waiter
 
 
-async def _call(request: Call) -> Called:
+async def _call(port: Port, request: Call) -> Called:
     token = current.set(request.scope)
     began = perf_counter()
     try:
@@ -159,4 +159,4 @@ async def _call(request: Call) -> Called:
             value = await value
     finally:
         restore(token)
-    return Called(value, perf_counter() - began)
+    return Called(value, perf_counter() - began, port.clock.now())

@@ -48,7 +48,7 @@ def respond(port: Port, request: Any) -> Any:
             port.feed.flush()  # type: ignore[union-attr]
         return seq
     if kind is Call:
-        return _call(request)
+        return _call(port, request)
     if kind is Flush:
         return port.feed.flush()  # type: ignore[union-attr]
     if kind is StoreCall:
@@ -90,7 +90,7 @@ def _in_event_loop() -> bool:
     return True
 
 
-def _call(request: Call) -> Called:
+def _call(port: Port, request: Call) -> Called:
     token = current.set(request.scope)
     began = perf_counter()
     try:
@@ -104,4 +104,4 @@ def _call(request: Call) -> Called:
             f"{getattr(request.fn, '__name__', request.fn)} is an 'async def', but it was called from a 'def'",
             hint="make the cycle function (or the action) that uses it 'async def' as well",
         )
-    return Called(value, took)
+    return Called(value, took, port.clock.now())

@@ -75,32 +75,36 @@ class Port:
         gate.set_result(None)
 
     def __enter__(self) -> None:
-        thread = threading.get_ident()
-        with self._mutex:
-            self._busy[thread] = self._busy.get(thread, 0) + 1
+        thread = threading.get_ident()  # whose number nobody else writes, so that it takes no lock
+        self._busy[thread] = self._busy.get(thread, 0) + 1
 
     def __exit__(self, *_: object) -> None:
         thread = threading.get_ident()
-        with self._mutex:
-            left = self._busy.get(thread, 0) - 1
-            if left > 0:
-                self._busy[thread] = left
-            else:
-                self._busy.pop(thread, None)
-            waiting, self._idle = ([], self._idle) if self._busy else (self._idle, [])
-        for future in waiting:
-            future.set_result(None)
+        left = self._busy.get(thread, 0) - 1
+        if left > 0:
+            self._busy[thread] = left
+            return
+        self._busy.pop(thread, None)
+        if self._idle:
+            self._tell_idle()
 
     def forget_own(self) -> None:
         """Note that this thread performs nothing, whatever Ctrl-C has kept it from noting."""
-        with self._mutex:
-            self._busy.pop(threading.get_ident(), None)
+        self._busy.pop(threading.get_ident(), None)
 
     def idle(self) -> Future[None] | None:
         """None if no action is being performed, else what completes when the last one ends."""
+        if not self._busy:
+            return None
+        future: Future[None] = Future()
         with self._mutex:
-            if not self._busy:
-                return None
-            future: Future[None] = Future()
             self._idle.append(future)
-            return future
+        # After it can be seen: whoever ended before that has not looked for it, and it is done by now.
+        self._tell_idle()
+        return future
+
+    def _tell_idle(self) -> None:
+        with self._mutex:
+            waiting, self._idle = ([], self._idle) if self._busy else (self._idle, [])
+        for future in waiting:
+            future.set_result(None)

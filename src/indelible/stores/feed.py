@@ -79,27 +79,26 @@ class Feed:
             raise
 
     def _flush(self) -> None:
-        future: Future[None] = Future()
+        future: Future[None] | None = None
         with self._mutex:
             if self._live.lost:
                 raise self._lost()
             upto = self._journal.seq
             if self._journal.durable_seq >= upto:
-                return None
+                return
             if self._flying:
+                future = Future()
                 self._waiting.append((upto, future))
-                write = None
             else:
-                write = self._seal()
                 self._flying = True
-        if write is None:
-            return future.result()
-        error = self._landed(self._write(write))
+        if future is not None:
+            future.result()
+            return
+        error = self._landed(self._write())
         if error is not None:
             raise error
         if self._journal.durable_seq < upto:
             self._flush()  # an earlier batch that had failed went first
-        return None
 
     def flush_soon(self) -> Future[None]:
         """As `flush`, in the background."""
@@ -117,7 +116,6 @@ class Feed:
                 if self._flying:
                     return future
                 self._flying = True
-            # Sealed by the writer, which is where an event loop has a second core to work on.
             self._writer.submit(self._sealed, self._landed)
         except BaseException:
             self._give_up()
@@ -138,17 +136,17 @@ class Feed:
         return LeaseLost(self._live.lost, hint=f"indelible show {run_id}", run=run_id)
 
     def _sealed(self) -> Write:
+        """The next batch, made by whoever commits it."""
         with self._mutex:
-            return self._seal()
+            if self._live.lost:
+                raise self._lost()  # given up while this waited for its turn
+            sealed: Sealed = self._journal.seal()
+            return Write(self._record.run_id, self._live.epoch, sealed.batch, self._label(self._record))
 
-    def _seal(self) -> Write:
-        sealed: Sealed = self._journal.seal()
-        return Write(self._record.run_id, self._live.epoch, sealed.batch, self._label(self._record))
-
-    def _write(self, write: Write) -> Exception | None:
+    def _write(self) -> Exception | None:
         began = perf_counter()
         try:
-            self._writer.write(write)
+            self._writer.write(self._sealed)
         except Exception as error:
             return error
         self._live.commit_cost_s += 0.1 * (perf_counter() - began - self._live.commit_cost_s)

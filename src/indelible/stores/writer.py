@@ -29,11 +29,10 @@ class _Waiting:
 
     def __init__(
         self,
-        write: Write | None,
-        make: Callable[[], Write] | None = None,
+        make: Callable[[], Write],
         landed: Callable[[Exception | None], object] | None = None,
     ) -> None:
-        self.write = write
+        self.write: Write | None = None
         self.make = make
         self.landed = landed
         self.bell: threading.Lock | None = None  # held; letting go of it is the ring
@@ -53,9 +52,12 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()
 
-    def write(self, write: Write) -> None:
-        """Return when the write is durable. Raises `StaleWriter` or `StoreUnavailable`."""
-        waiting = _Waiting(write)
+    def write(self, make: Callable[[], Write]) -> None:
+        """Return when what `make` returns is durable. Raises what `make` raises, `StaleWriter` or `StoreUnavailable`.
+
+        `make` is called in the thread that commits, so that of many threads one works while the others sleep.
+        """
+        waiting = _Waiting(make)
         self._queue.append(waiting)
         while not waiting.done:
             if not self._committing.locked():
@@ -73,7 +75,7 @@ class Writer:
 
         Both are called from some thread: `make` when its turn has come, `landed` with the error, or None.
         """
-        self._queue.append(_Waiting(None, make, landed))
+        self._queue.append(_Waiting(make, landed))
         if self._thread is None:
             self._start()
         self._bell.put(True)
@@ -147,7 +149,7 @@ class Writer:
             waiting.done = True
 
     def _made(self, waiting: _Waiting) -> Write | None:
-        if waiting.write is None and waiting.make is not None:
+        if waiting.write is None:
             try:
                 waiting.write = waiting.make()
             except Exception as error:

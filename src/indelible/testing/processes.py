@@ -319,7 +319,7 @@ class SimulatedWriter(Writer):
         def commit() -> None:
             error: BaseException | None = None
             try:
-                self.write(make())
+                self.write(make)
             except (SimulatedDeath, Exception) as raised:
                 error = raised
             landed(error)
