@@ -16,7 +16,7 @@ def test_a_run_is_started_and_its_result_is_all_that_standard_output_holds(stage
     done = stage("run", AGENT, "a b", "--run-id", "r")
     assert (done.code, done.out) == (0, "2 done\n")
     assert "run r accepted: a b" in done.err
-    assert "cycle 2: 0 waiting, 2 done, 2 calls paid, 0 from the journal, $0.0200" in done.err
+    assert "cycle 2: 0 waiting, 2 done, 2 calls made, 0 from the journal, $0.0200" in done.err
 
 
 def test_without_an_id_one_is_made_and_said(stage: Stage) -> None:

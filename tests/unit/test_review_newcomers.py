@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,16 @@ def test_recorded_values_belong_in_the_cycle_and_not_in_the_start_function(store
     with pytest.raises(Misuse, match="start function"):
         agent.run("o", store=store, run_id="r")
     assert list(store.entries()) == []
+
+
+def test_an_agent_that_is_called_with_an_objective_says_how_it_is_run() -> None:
+    @ind.agent(state=Memory)
+    async def later(run: ind.Run[Memory]) -> None: ...
+
+    body: Any = agent_of(lambda run: None)
+    with pytest.raises(Misuse) as refused:
+        body("Find suppliers")
+    assert refused.value.hint == "tester.run('Find suppliers')"
+    call: Any = later
+    with pytest.raises(Misuse, match="takes the run, not an objective"):
+        asyncio.run(call("x"))

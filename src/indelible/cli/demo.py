@@ -8,6 +8,7 @@ Invariant: exit code 0 means that every line of the table holds (with --naive: t
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import shutil
 import signal
 import sys
@@ -115,7 +116,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         except OSError as problem:
             raise Misuse(f"{str(folder)!r} cannot be made: {problem.strerror}", hint="--keep ./kept") from None
         if taken:
-            raise Misuse(f"{str(folder)!r} is there already, and not empty", hint="--keep DIR, where DIR is new")
+            raise Misuse(f"{str(folder)!r} is there already, and not empty", hint=f"--keep {shlex.quote(f'{keep}-2')}")
     try:
         yield folder
     except Misuse:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from indelible.cli.deeds import ORPHANED, Deed, Deeds
 from indelible.cli.options import command
 from indelible.cli.reading import WAITS_FOR_A_PERSON, pending, reading, standing
 from indelible.cli.screen import ago, brief, dump, iso, jsonable, moment, note, safe, say, table
 from indelible.core.codec import unpack
-from indelible.core.record import PARKED, RUNNING, CallRecord, Record, Wait
+from indelible.core.record import FAILED, PARKED, RUNNING, CallRecord, Record, Wait
 from indelible.drive.clock import SystemClock
 from indelible.errors import IndelibleError
 from indelible.runtime.labels import About, about_of
@@ -89,10 +90,14 @@ def inbox(store: str, as_json: bool) -> int:
         for entry in runs.entries():
             about = about_of(entry.label)
             waits = _status(entry) == PARKED and about.kind in WAITS_FOR_A_PERSON
-            if not waits and not about.in_doubt:
+            failed = _status(entry) == FAILED
+            if not waits and not about.in_doubt and not failed:
                 continue
             try:
                 items += _waiting(runs, entry, store)
+                if failed:
+                    items += [_left(entry, deed, store) for deed in Deeds.of(runs.events(entry.run_id))
+                              if deed.became == ORPHANED]  # fmt: skip
             except IndelibleError as error:
                 unreadable += 1
                 note(f"run {safe(entry.run_id)}: {safe(error.what)}")
@@ -115,7 +120,8 @@ def _say(item: dict[str, Any]) -> None:
         say(f"  {name}: {brief(value)}")
     if item["said"] is not None:
         say(f"  said: {brief(item['said'])}, not taken in yet")
-    say(f"  {'go on' if item['said'] is not None else 'answer'}: {safe(item['command'])}")
+    verb = "see" if item["kind"] == "orphaned" else "go on" if item["said"] is not None else "answer"
+    say(f"  {verb}: {safe(item['command'])}")
     say()
 
 
@@ -148,6 +154,16 @@ def _waiting(runs: RunStore, entry: RunEntry, store: str) -> list[dict[str, Any]
             "command": onward if settlement else settle_command(record, call, store),
         })  # fmt: skip
     return items
+
+
+def _left(entry: RunEntry, deed: Deed, store: str) -> dict[str, Any]:
+    """A deed of a failed run that no committed cycle speaks of: a retry may still claim it, or a person undoes it."""
+    return {
+        "run": entry.run_id, "agent": entry.label.agent if entry.label else "", "kind": "orphaned", "wait": "",
+        "at": deed.at, "question": f"{deed.name} was done ({deed.call}), and then its run failed. It still stands.",
+        "details": {"args": jsonable(unpack(deed.args)) if deed.args else {}, "key": deed.key}, "said": None,
+        "command": command("effects", entry.run_id, store=store),
+    }  # fmt: skip
 
 
 def _details(wait: Wait) -> dict[str, Any]:

@@ -17,10 +17,12 @@ from typing import Any
 
 from indelible.cli.faults import UserCode
 from indelible.cli.screen import safe
-from indelible.errors import Misuse
+from indelible.errors import IndelibleError, Misuse
 from indelible.runtime.agents import Agent, AsyncAgent
+from indelible.runtime.importing import importing
 
 SHIPPED = "researcher"
+DECLARE = "@indelible.agent(state=...)   # above the cycle function, def name(run): ..."
 _REF = re.compile(r"(?s)(?P<file>.+\.pyw?)(?::(?P<name>[^:/\\]*))?\Z")
 
 AnyAgent = Agent[Any] | AsyncAgent[Any]
@@ -51,9 +53,8 @@ def load_all(reference: str) -> dict[str, AnyAgent]:
     agents = {key: value for key, value in vars(module).items() if isinstance(value, Agent | AsyncAgent)}
     if name is None:
         if not agents:
-            raise Misuse(
-                f"{safe(file)} defines no agent", hint="@indelible.agent(state=...)  # above the cycle function"
-            )
+            empty = not Path(file).expanduser().read_bytes().strip()
+            raise Misuse(f"{safe(file)} {'is empty' if empty else 'defines no agent'}", hint=DECLARE)
         return agents
     if name in agents:
         return {name: agents[name]}
@@ -64,7 +65,7 @@ def load_all(reference: str) -> dict[str, AnyAgent]:
     else:
         what = f"{safe(file)} has no {safe(name) or 'name after the colon'}"
     close = difflib.get_close_matches(name, agents, n=1) or list(agents)[:1]
-    hint = f"{safe(file)}:{close[0]}" if close else "@indelible.agent(state=...)  # above the cycle function"
+    hint = f"{safe(file)}:{close[0]}" if close else DECLARE
     raise Misuse(f"{what}; agents there: {listed}", hint=hint)
 
 
@@ -107,8 +108,11 @@ def _module(file: str) -> ModuleType:
     sys.path.insert(0, str(path.parent))
     sys.modules[path.stem] = module
     try:
-        spec.loader.exec_module(module)
+        with importing(safe(file)):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[path.stem]
+        if isinstance(error, IndelibleError):
+            raise
         raise UserCode(f"{safe(file)} could not be imported") from error
     return module

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from indelible.cli.reading import about, entry_of, reading
-from indelible.cli.screen import brief, dump, iso, jsonable, moment, note, safe, table
+from indelible.cli.screen import brief, dump, iso, jsonable, many, moment, note, safe, table
 from indelible.core import events as ev
 from indelible.core.codec import unpack
 from indelible.core.failures import summary
@@ -107,7 +107,7 @@ def _told(event: ev.Event) -> str:
             return event.error[:120]
         case ev.RunReopened():
             revived: Any = unpack(event.changes)
-            return f"{sum(len(ids) for _, _, ids in revived)} failed tasks are tried again"
+            return f"{many(sum(len(ids) for _, _, ids in revived), 'failed task')} tried again"
         case ev.InboxRead():
             return f"up to message {event.inbox_seq}" + (f", {event.refused} did not apply" if event.refused else "")
         case ev.Unknown():

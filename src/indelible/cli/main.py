@@ -39,6 +39,7 @@ app = typer.Typer(
 model_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The local model.")
 app.add_typer(model_app, name="model")
 
+Retry = Annotated[bool, typer.Option("--retry", help="Take up a run that has failed; what it did stays done.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Stay while the run waits for a time.")]
 
 
@@ -71,6 +72,7 @@ def run(
         str | None, typer.Option("--run-id", metavar="ID", help="Its id; an existing run is resumed.")
     ] = None,
     wait: Wait = True,
+    retry: Retry = False,
     corpus: Corpus = None,
     deliver: Deliver = None,
     to: To = None,
@@ -79,7 +81,7 @@ def run(
     """Start a run, or go on with one that is unfinished."""
     from indelible.cli.run import Setup, start
 
-    raise typer.Exit(start(words or [], store, run_id, Setup(corpus, deliver, model, to), wait))
+    raise typer.Exit(start(words or [], store, run_id, Setup(corpus, deliver, model, to), wait, retry))
 
 
 @app.command(epilog=options.EXIT_CODES)
@@ -90,6 +92,7 @@ def resume(
     every: Annotated[bool, typer.Option("--all", help="Every unfinished run of the agents given.")] = False,
     store: Store = DEFAULT_STORE,
     wait: Wait = True,
+    retry: Retry = False,
     corpus: Corpus = None,
     deliver: Deliver = None,
     to: To = None,
@@ -101,10 +104,12 @@ def resume(
 
     setup, given = running.Setup(corpus, deliver, model, to), words or []
     if every:
+        if retry:
+            raise Misuse("failed runs are retried one by one", hint="indelible ls --status failed")
         raise typer.Exit(running.resume_all(given, store, setup, _debugging()))
     if not 1 <= len(given) <= 2:
         raise Misuse("say which run, or --all", hint="indelible resume RUN AGENT.py:name   # see: indelible ls")
-    raise typer.Exit(running.resume(given[0], given[1] if len(given) == 2 else "", store, setup, wait))
+    raise typer.Exit(running.resume(given[0], given[1] if len(given) == 2 else "", store, setup, wait, retry))
 
 
 @app.command()

@@ -45,5 +45,7 @@ def command(verb: str, run_id: str, *rest: str, store: str) -> str:
     words = ["indelible", verb]
     if store != os.environ.get("INDELIBLE_STORE", DEFAULT_STORE):
         words += ["--store", shlex.quote(store)]
-    words += ["--"] if run_id.startswith("-") else []
+    if run_id.startswith("-"):  # behind "--" nothing is an option any more
+        words += [*(word for word in rest if word.startswith("--")), "--"]
+        rest = tuple(word for word in rest if not word.startswith("--"))
     return " ".join([*words, shlex.quote(run_id), *rest])

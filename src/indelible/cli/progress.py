@@ -11,11 +11,12 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from indelible.cli.screen import brief, dollars, moment, note, safe
+from indelible.cli.screen import brief, dollars, many, moment, note, safe
 from indelible.core import events as ev
 from indelible.core.changes import DONE, FAILED, ITEMS
 from indelible.core.codec import unpack
 from indelible.core.record import DEEDS, Record, fold
+from indelible.core.record import FAILED as RUN_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +73,11 @@ class Progress:
         if isinstance(event, ev.RunClaimed) and not self._announced:
             self._announced = True
             what = "accepted" if self._record.claims == 1 else "resumed"
+            if self._record.status == RUN_FAILED:
+                return ""  # it is said when it is taken up again
             return f"run {safe(self._record.run_id)} {what}: {brief(_objective(self._record))}"
+        if isinstance(event, ev.RunReopened):
+            return f"run {safe(self._record.run_id)} is tried again: {brief(_objective(self._record))}"
         if isinstance(event, ev.CycleCommitted):
             return "" if self._live is not None else f"cycle {event.cycle}: {', '.join(self._counts())}"
         if isinstance(event, ev.CycleRolledBack):
@@ -102,7 +107,7 @@ class Progress:
                 waiting, done, failed = waiting + len(field[ITEMS]), done + field[DONE], failed + len(field[FAILED])
         usage = self._record.usage
         tasks = f"{waiting} waiting, {done} done" + (f", {failed} failed" if failed else "")
-        calls = f"{usage.calls} calls paid, {usage.recalled} from the journal"
+        calls = f"{many(usage.calls, 'call')} made, {usage.recalled} from the journal"
         return [tasks, calls, dollars(usage.usd, usage.unpriced)]
 
     def _display(self) -> Any:

@@ -18,9 +18,8 @@ from typing import Any
 
 from indelible.cli import loading
 from indelible.cli.options import FINISHED, FOUND
-from indelible.cli.run import Setup, _check_objective, _split
+from indelible.cli.run import Setup, _check_objective, _split, no_objective
 from indelible.cli.screen import dump, note, safe, say, table
-from indelible.errors import Misuse
 from indelible.testing.prove import Progress, Proof, crash_everywhere
 
 BETWEEN_LINES_S = 5.0
@@ -35,9 +34,9 @@ researcher = configure({corpus!r}, {deliver!r}, {model!r}, {to!r})
 
 def prove(words: list[str], setup: Setup, *, full: bool, seed: int, as_json: bool, answer: str, world: bool) -> int:
     """Prove the agent that `words` name, and say what was found."""
-    reference, objective = _split(words)
+    reference, objective = _split(words, "prove")
     if objective is None:
-        raise Misuse("there is no objective", hint='indelible prove agent.py:research "Find three suppliers"')
+        raise no_objective(reference, "prove")
     _check_objective(objective)
     with tempfile.TemporaryDirectory(prefix="indelible-prove-") as folder, _progress() as progress:
         agent = _named(reference) if reference else _shipped(setup, Path(folder))

@@ -8,17 +8,19 @@ Invariant: works while a live process runs the agent, and whatever moment a proc
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from indelible.cli.options import command
 from indelible.core import events as ev
 from indelible.core.inbox import inbox_of, open_inbox
 from indelible.core.record import Record
 from indelible.core.recovery import Recovered
-from indelible.errors import IndelibleError, UnknownRun
+from indelible.errors import IndelibleError, StoreUnavailable, UnknownRun
 from indelible.runtime.runstore import RunStore, open_runs
 from indelible.stores.base import Query, RunEntry, check_run_id
 
@@ -29,8 +31,25 @@ WAITS_FOR_A_PERSON = ("ask", "approve", "diverged", "doubt")
 @contextmanager
 def reading(store: str) -> Iterator[RunStore]:
     """The store, to be read. Raises `StoreUnavailable` if there is none; makes nothing."""
+    must_exist(store)
     with open_runs(store, readonly=True) as runs:
         yield runs
+
+
+def must_exist(store: str) -> None:
+    """Say which store there is not, and which there are. Raises `StoreUnavailable`."""
+    path = Path(store).expanduser()
+    if ":" in store or path.exists() or path.is_symlink():
+        return
+    others = sorted(other for other in path.parent.glob("*.db") if other.is_file())[:3] if path.parent.is_dir() else []
+    near = "  or  ".join(f"--store {shlex.quote(str(other))}" for other in others)
+    raise StoreUnavailable(
+        f"store={os.path.abspath(path)!r}: there is no such file",
+        hint=near or "indelible run AGENT.py:name OBJECTIVE --store PATH   # makes it; or: export INDELIBLE_STORE=PATH",
+    )
+
+
+_REST = {"answer": ("TEXT",), "settle": ("ACTION", "--happened | --did-not-happen")}
 
 
 def entry_of(runs: RunStore, run_id: str, verb: str, store: str) -> RunEntry:
@@ -41,7 +60,7 @@ def entry_of(runs: RunStore, run_id: str, verb: str, store: str) -> RunEntry:
     ids = [entry.run_id for entry in runs.entries()]
     close = difflib.get_close_matches(run_id, ids, n=3, cutoff=0.6) or [i for i in ids if i.startswith(run_id)][:3]
     if close:
-        hint = "  or  ".join(command(verb, other, store=store) for other in close)
+        hint = "  or  ".join(command(verb, other, *_REST.get(verb, ()), store=store) for other in close)
     else:
         hint = f"indelible ls --store {shlex.quote(runs.url)}"
     raise UnknownRun(f"there is no run {run_id!r} in {runs.url}", hint=hint, run=run_id)

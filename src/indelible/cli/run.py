@@ -15,13 +15,15 @@ from indelible.cli import loading
 from indelible.cli.faults import UserCode, report
 from indelible.cli.options import FAILED, FAULT, FINISHED, PARKED, command
 from indelible.cli.progress import Progress
-from indelible.cli.reading import WAITS_FOR_A_PERSON, about, entry_of, pending, reading
+from indelible.cli.reading import WAITS_FOR_A_PERSON, about, entry_of, must_exist, pending, reading
 from indelible.cli.screen import jsonable, moment, note, safe, safe_block, say
 from indelible.cli.stopping import Stopping
+from indelible.core.codec import unpack
+from indelible.core.record import FAILED as RUN_FAILED
 from indelible.core.record import FINISHED as RUN_FINISHED
 from indelible.core.record import PARKED as RUN_PARKED
 from indelible.core.record import RUNNING, Record
-from indelible.errors import Misuse, UnknownRun
+from indelible.errors import Misuse, RunMismatch, UnknownRun
 from indelible.runtime.agents import AsyncAgent
 from indelible.runtime.labels import about_of
 from indelible.runtime.runs import Outcome
@@ -53,13 +55,16 @@ class Job:
     objective: str | None
     store: str
     wait: bool
+    retry: bool = False
 
 
-def start(words: list[str], store: str, run_id: str | None, setup: Setup, wait: bool) -> int:
+def start(words: list[str], store: str, run_id: str | None, setup: Setup, wait: bool, retry: bool) -> int:
     """`indelible run`: start a run or go on with it."""
     reference, objective = _split(words)
     if objective is None and run_id is None:
-        raise Misuse("there is no objective", hint='indelible run agent.py:research "Find three suppliers"')
+        raise no_objective(reference)
+    if retry and run_id is None:
+        raise Misuse("which run is to be retried?", hint="--run-id ID --retry   # see: indelible ls --status failed")
     if objective is not None:
         _check_objective(objective)
     if run_id is not None:
@@ -70,22 +75,25 @@ def start(words: list[str], store: str, run_id: str | None, setup: Setup, wait: 
     agent = loading.load(reference) if reference else setup.agent()
     with Stopping() as stopping, open_runs(store, clock=stopping.clock) as runs:
         name = run_id or f"{agent.name}-{runs.clock.entropy(4).hex()}"
-        return work(runs, Job(agent, reference, name, objective, store, wait), stopping)
+        return work(runs, Job(agent, reference, name, objective, store, wait, retry), stopping)
 
 
-def resume(run_id: str, reference: str, store: str, setup: Setup, wait: bool) -> int:
+def resume(run_id: str, reference: str, store: str, setup: Setup, wait: bool, retry: bool) -> int:
     """`indelible resume RUN`: go on with a run that exists."""
     with reading(store) as runs:
         entry = entry_of(runs, run_id, "resume", store)
+        over = None if retry or entry.head == 0 else _over(runs, run_id)
     name = entry.label.agent if entry.label else ""
+    if over is not None:
+        return _conclude(run_id, reference or _unknown_file(name), store, over)
     if not reference and name not in ("", loading.SHIPPED):
         raise Misuse(
             f"run {run_id!r} belongs to agent {name!r}; where is its code?",
-            hint=command("resume", run_id, f"AGENT.py:{safe(name)}", store=store),
+            hint=command("resume", run_id, _unknown_file(name), *(["--retry"] if retry else []), store=store),
         )
     agent = loading.load(reference) if reference else setup.agent()
     with Stopping() as stopping, open_runs(store, clock=stopping.clock) as runs:
-        return work(runs, Job(agent, reference, run_id, None, store, wait), stopping)
+        return work(runs, Job(agent, reference, run_id, None, store, wait, retry), stopping)
 
 
 def resume_all(references: list[str], store: str, setup: Setup, debug: bool) -> int:
@@ -96,6 +104,7 @@ def resume_all(references: list[str], store: str, setup: Setup, debug: bool) -> 
             file = reference if ":" in reference else f"{reference}:{variable}"
             agents[agent.name] = agent, file
     codes = [FINISHED]
+    must_exist(store)
     with Stopping() as stopping, open_runs(store, clock=stopping.clock) as runs:
         unfinished = sorted(runs.entries(statuses={RUNNING, RUN_PARKED}), key=lambda entry: entry.updated_at)
         for entry in unfinished:
@@ -104,6 +113,7 @@ def resume_all(references: list[str], store: str, setup: Setup, debug: bool) -> 
             try:
                 codes.append(_resume_one(runs, entry, agents, store, setup, stopping))
             except Exception as error:
+                note(f"run {safe(entry.run_id)} could not be resumed:")
                 codes.append(report(error, store, debug=debug))
         if not unfinished:
             note("nothing is unfinished")
@@ -132,7 +142,7 @@ def _resume_one(
         agents[name] = setup.agent(), ""
     if name not in agents:
         note(f"run {safe(entry.run_id)}: belongs to agent {safe(name)!r}, whose file was not given")
-        note(f"  try: {safe(command('resume', entry.run_id, f'AGENT.py:{name}', store=store))}")
+        note(f"  try: {safe(command('resume', entry.run_id, _unknown_file(name), store=store))}")
         return PARKED
     agent, reference = agents[name]
     return work(runs, Job(agent, reference, entry.run_id, None, store, wait=False), stopping)
@@ -148,19 +158,45 @@ def work(runs: RunStore, job: Job, stopping: Stopping) -> int:
     """Go on with the run until it ends, waits or is to stop; say how it stands, and return the exit code."""
     with about(job.run_id):
         record = _before(runs, job)
+        ours = record.agent == job.agent.name and job.objective in (None, unpack(record.objective))
+        over = _over(runs, job.run_id) if ours and not job.retry else None
+    if over is not None:
+        return _conclude(job.run_id, job.reference, job.store, over)
     with about(job.run_id), Progress(record, stopping, job.agent.name) as progress:
         try:
             outcome = _pursue(runs, job, stopping, progress)
         except SystemExit as error:
             raise UserCode(f"run {job.run_id} was left") from error
-    return _conclude(job, outcome, stopping)
+        except RunMismatch as error:
+            raise _with_file(error, job.reference) from error
+    return _conclude(job.run_id, job.reference, job.store, outcome, stopping)
+
+
+def _over(runs: RunStore, run_id: str) -> Outcome | None:
+    """The outcome of a run that has ended, and that nobody has said anything to since; read without touching it."""
+    record = runs.recover(run_id).record
+    if record.status not in (RUN_FINISHED, RUN_FAILED) or pending(runs, record).settlements:
+        return None
+    return Outcome(run_id, record.status, unpack(record.result) if record.result else None, record.error)
+
+
+def _with_file(error: RunMismatch, reference: str) -> RunMismatch:
+    """The error with a hint that names the file which was typed."""
+    verb, found, rest = error.hint.partition(f"resume {error.ids.get('run')}")
+    hint = f"{verb}{found} {reference}{rest}" if found and reference else error.hint
+    return RunMismatch(error.what, hint=hint, **error.ids)
+
+
+def _unknown_file(agent: str) -> str:
+    return f"AGENT.py:{agent}" if agent not in ("", loading.SHIPPED) else ""
 
 
 def _pursue(runs: RunStore, job: Job, stopping: Stopping, progress: Progress) -> Outcome:
     agent: Any = job.agent
     going: Any = agent.run(
-        job.objective, store=runs, run_id=job.run_id, wait=job.wait, stop=stopping.asked, observe=progress.saw
-    )
+        job.objective, store=runs, run_id=job.run_id, wait=job.wait, stop=stopping.asked, observe=progress.saw,
+        retry=job.retry,
+    )  # fmt: skip
     outcome: Outcome = asyncio.run(going) if isinstance(agent, AsyncAgent) else going
     return outcome
 
@@ -178,9 +214,9 @@ def _before(runs: RunStore, job: Job) -> Record:
     return found.record
 
 
-def _conclude(job: Job, outcome: Outcome, stopping: Stopping) -> int:
-    run = safe(job.run_id)
-    onward = safe(command("resume", job.run_id, *([job.reference] if job.reference else []), store=job.store))
+def _conclude(run_id: str, reference: str, store: str, outcome: Outcome, stopping: Stopping | None = None) -> int:
+    run, file = safe(run_id), [reference] if reference else []
+    onward = safe(command("resume", run_id, *file, store=store))
     if outcome.status == RUN_FINISHED:
         note(f"run {run} is finished")
         if isinstance(outcome.result, str):
@@ -192,37 +228,49 @@ def _conclude(job: Job, outcome: Outcome, stopping: Stopping) -> int:
         return FINISHED
     if outcome.status == RUN_PARKED and outcome.kind in WAITS_FOR_A_PERSON:
         say(f"run {run} waits for a person: {safe(outcome.question)}")
-        say(f"  answer:  {safe(_answer(job, outcome))}")
+        say(f"  answer:  {safe(_answer(run_id, store, outcome))}")
         say(f"  go on:   {onward}")
         return PARKED
     if outcome.status not in (RUNNING, RUN_PARKED):
         note(f"run {run} has failed: {safe(outcome.error)}")
-        note(f"  see: {safe(command('log', job.run_id, store=job.store))}")
+        note(f"  see: {safe(command('log', run_id, store=store))}")
+        note(f"  try again: {safe(command('resume', run_id, *file, '--retry', store=store))}")
         return FAILED
     if outcome.status == RUN_PARKED:
         say(f"run {run} waits until {moment(outcome.wake_at or 0.0)}")
     else:
         say(f"run {run} is stopped between two cycles")
     say(f"  go on:   {onward}")
-    return stopping.exit_code if stopping.asked() else PARKED
+    return stopping.exit_code if stopping is not None and stopping.asked() else PARKED
 
 
-def _answer(job: Job, outcome: Outcome) -> str:
+def _answer(run_id: str, store: str, outcome: Outcome) -> str:
     if outcome.kind == "doubt":
         call = outcome.wait.partition(":")[2]
-        return command("settle", job.run_id, call, "--happened | --did-not-happen", store=job.store)
+        return command("settle", run_id, call, "--happened | --did-not-happen", store=store)
     choices = {"approve": "yes | no", "diverged": "recorded | both"}.get(outcome.kind, "TEXT")
-    return command("answer", job.run_id, choices, store=job.store)
+    return command("answer", run_id, choices, store=store)
 
 
-def _split(words: list[str]) -> tuple[str, str | None]:
+def no_objective(reference: str, verb: str = "run") -> Misuse:
+    """What to say if there is none."""
+    file = f"{safe(reference)} " if reference else ""
+    return Misuse("there is no objective", hint=f'indelible {verb} {file}"Find three suppliers"')
+
+
+def _split(words: list[str], verb: str = "run") -> tuple[str, str | None]:
     """What was typed as the agent ("" for the shipped one) and the objective."""
     if len(words) > 2:
-        raise Misuse(f"{len(words)} arguments; the objective is one", hint='indelible run agent.py:research "..."')
+        raise Misuse(f"{len(words)} arguments; the objective is one", hint=f'indelible {verb} AGENT.py:name "..."')
     if len(words) == 2:
+        if not loading.is_reference(words[0]) and loading.is_reference(words[1]):
+            raise Misuse(
+                "the agent comes first, then the objective",
+                hint=f'indelible {verb} {safe(words[1])} "{safe(words[0], 60)}"',
+            )
         if not loading.is_reference(words[0]):
             raise Misuse(
-                f"{safe(words[0])!r} names no agent file", hint=f'indelible run AGENT.py:name "{safe(words[1], 60)}"'
+                f"{safe(words[0])!r} names no agent file", hint=f'indelible {verb} AGENT.py:name "{safe(words[1], 60)}"'
             )
         return words[0], words[1]
     if words and loading.is_reference(words[0]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TextIO, cast
@@ -17,6 +18,9 @@ from typing import Any, TextIO, cast
 # Controls, line and paragraph separators, invisible and direction-changing characters, halves of pairs.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
                      "\ud800-\udfff\U000e0000-\U000e007f]")  # fmt: skip
+_IDS = ("run", "action", "what")
+"""The columns of a table that hold ids, alone or at the beginning of a sentence."""
+_COPIED = 60
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
 
 
@@ -80,11 +84,23 @@ def _fitted(columns: Sequence[str], cells: list[list[str]], out: TextIO) -> None
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        drawn.add_column(name.upper(), overflow="fold")
+    console = Console(file=out, highlight=False)
+    widths = [max(len(row[n]) for row in [list(columns), *cells]) for n in range(len(columns))]
+    for n, name in enumerate(columns):
+        drawn.add_column(name.upper(), overflow="fold", no_wrap=name in _IDS)
+        if name in _IDS:
+            _wrap(cells, n, console.width - sum(widths) - len(columns) + 1 + widths[n])
     for row in cells:
         drawn.add_row(*(Text(cell) for cell in row))  # Text, because a str would be read as markup
-    Console(file=out, highlight=False).print(drawn)
+    console.print(drawn)
+
+
+def _wrap(cells: list[list[str]], n: int, room: int) -> None:
+    """Break a column of ids between words only, to `room` if every id fits there: an id that is broken is no use."""
+    words = [word for row in cells for word in row[n].split() if len(word) <= _COPIED]
+    width = max([room, *map(len, words)])
+    for row in cells:
+        row[n] = "\n".join(textwrap.wrap(row[n], width, break_on_hyphens=False)) if len(row[n]) > width else row[n]
 
 
 def moment(at: float) -> str:
@@ -126,6 +142,22 @@ def brief(value: Any, width: int = 100) -> str:
         return safe(json.dumps(to_json(value), ensure_ascii=False), width)
     except Exception as error:
         return f"({type(error).__name__}: cannot be shown)"
+
+
+def spread(value: Any, most: int = 40) -> str:
+    """A value from a journal, plain or natural: on one line if it fits there, else over `most` lines."""
+    line = brief(value, 0)
+    if isinstance(value, str) or len(line) <= 100:
+        return safe(line, 500)
+    lines = safe_block(json.dumps(jsonable(value), ensure_ascii=False, indent=2)).split("\n")
+    return "\n".join(lines[:most] + ([f"… {len(lines) - most} more lines (--json)"] if len(lines) > most else []))
+
+
+def many(count: int, what: str) -> str:
+    """How many of something, in words: `1 cycle`, `2 cycles`, `1 entry`, `2 entries`."""
+    if count == 1:
+        return f"1 {what}"
+    return f"{count} {what.removesuffix('y')}ies" if what.endswith("y") else f"{count} {what}s"
 
 
 def jsonable(value: Any) -> Any:

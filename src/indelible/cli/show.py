@@ -12,7 +12,7 @@ from typing import Any
 from indelible.cli.listing import answer_command, settle_command
 from indelible.cli.options import command
 from indelible.cli.reading import WAITS_FOR_A_PERSON, pending, reading, recover, standing
-from indelible.cli.screen import brief, dollars, dump, iso, jsonable, moment, safe, safe_block, say
+from indelible.cli.screen import brief, dollars, dump, iso, jsonable, many, moment, safe, safe_block, say, spread
 from indelible.core import events as ev
 from indelible.core.changes import (
     ATTEMPTS,
@@ -31,6 +31,7 @@ from indelible.core.changes import (
     FieldDoc,
 )
 from indelible.core.codec import unpack
+from indelible.core.record import FAILED as RUN_FAILED
 from indelible.core.record import PARKED, RUNNING, Record
 from indelible.core.recovery import Recovered
 from indelible.errors import IndelibleError
@@ -115,9 +116,9 @@ def _say_facts(facts: dict[str, Any]) -> None:
     held = f", held by {safe(facts['owner'])}" if facts["live"] else ""
     open_cycle = f"in cycle {facts['cycle']}, attempt {facts['attempt']}{held}; "
     at = open_cycle if facts["status"] in (RUNNING, PARKED) else ""
-    say(f"{at}{facts['committed']} cycles committed")
+    say(f"{at}{many(facts['committed'], 'cycle')} committed")
     say(
-        f"calls: {usage['calls']} paid, {usage['from_journal']} from the journal, "
+        f"calls: {usage['calls']} made, {usage['from_journal']} from the journal, "
         f"{dollars(usage['usd'], usage['unpriced'])}, {usage['tokens_in']} tokens in, {usage['tokens_out']} out"
     )
     say(f"started {facts['started_at']}, last event {facts['updated_at']} (number {facts['events']})")
@@ -125,7 +126,7 @@ def _say_facts(facts: dict[str, Any]) -> None:
         say(f"error: {safe(facts['error'])}")
     if facts["result"] is not None:
         result = facts["result"]
-        say(f"result:\n{safe_block(result)}" if isinstance(result, str) else f"result: {brief(result, 2000)}")
+        say(f"result:\n{safe_block(result)}" if isinstance(result, str) else f"result: {spread(result)}")
     for notice in facts["notices"]:
         say(f"notice: {safe(notice)}")
 
@@ -145,8 +146,11 @@ def _next(record: Record, entry: RunEntry, said: object, store: str) -> list[str
                 lines.append(f"  answered, not taken in yet; go on: {onward}")
             elif wait.kind != "doubt":
                 lines.append(f"  answer: {safe(answer_command(record, wait, store))}")
-    elif record.status == "running" and not entry.live:
+    elif record.status == RUNNING and not entry.live:
         lines.append(f"interrupted; go on: {onward}")
+    elif record.status == RUN_FAILED:
+        retry = command("resume", record.run_id, f"AGENT.py:{record.agent}", "--retry", store=store)
+        lines.append(f"try again: {safe(retry)}")
     if not (entry.live and record.status == "running") and not said:
         lines += [f"in doubt: {safe(settle_command(record, call, store))}" for call in record.in_doubt()]
     return lines
@@ -192,18 +196,19 @@ def _served(doc: FieldDoc) -> list[tuple[int, list[Any]]]:
 
 def _say_field(name: str, doc: FieldDoc, limit: int) -> None:
     if doc[0] == "plain":
-        say(f"{safe(name)} = {brief(doc[VALUE], 500)}")
+        say(f"{safe(name)} = {spread(doc[VALUE])}")
     elif doc[0] == "log":
         items = doc[LOG_ITEMS]
         shown = items[-limit:] if limit else items
-        say(f"{safe(name)}: {len(items)} items" + (f", the last {len(shown)}:" if len(shown) < len(items) else ""))
+        last = f", the last {len(shown)}:" if len(shown) < len(items) else ""
+        say(f"{safe(name)}: {many(len(items), 'item')}{last}")
         if doc[LOG_SUMMARY] is not None:
             say(f"  summary: {brief(doc[LOG_SUMMARY], 200)}")
         for item in shown:
             say(f"  {brief(item, 200)}")
     elif doc[0] == "map":
         entries = list(doc[MAP_ENTRIES].values())
-        say(f"{safe(name)}: {len(entries)} entries")
+        say(f"{safe(name)}: {many(len(entries), 'entry')}")
         for key, value in entries[:limit] if limit else entries:
             say(f"  {brief(key, 60)}: {brief(value, 140)}")
     else:
@@ -214,10 +219,10 @@ def _say_queue(name: str, doc: FieldDoc, limit: int) -> None:
     waiting, failed = _served(doc), list(doc[FAILED].values())
     say(f"{safe(name)}: {len(waiting)} waiting, {doc[DONE]} done, {len(failed)} failed, {doc[REMOVED]} removed")
     for _, item in waiting[:limit] if limit else waiting:
-        extra = f", tried {item[ATTEMPTS]} times" if item[ATTEMPTS] else ""
+        extra = f", tried {many(item[ATTEMPTS], 'time')}" if item[ATTEMPTS] else ""
         due = f", not before {moment(item[NOT_BEFORE])}" if item[NOT_BEFORE] else ""
         say(f"  [priority {item[PRIORITY]}{extra}{due}] {brief(item[ITEM_VALUE], 160)}")
     if limit and len(waiting) > limit:
         say(f"  … {len(waiting) - limit} more (--limit 0)")
     for item in failed[:limit] if limit else failed:
-        say(f"  [failed after {item[ATTEMPTS]} tries] {brief(item[ITEM_VALUE], 100)}: {safe(item[ERROR], 160)}")
+        say(f"  [failed after {many(item[ATTEMPTS], 'try')}] {brief(item[ITEM_VALUE], 100)}: {safe(item[ERROR], 160)}")

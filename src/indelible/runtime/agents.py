@@ -18,6 +18,7 @@ from indelible.core.state import Shape, State
 from indelible.drive import aio, blocking
 from indelible.errors import Misuse
 from indelible.runtime.holding import Observer
+from indelible.runtime.importing import must_not_be_imported
 from indelible.runtime.runs import Outcome, Run
 from indelible.runtime.runstore import RunStore, open_runs
 
@@ -77,6 +78,13 @@ class Declared(Generic[S]):
         self.spec.invariants.append(_plain(fn, f"an invariant of agent {self.name}"))
         return fn
 
+    def _must_not_be_started(self, run: object) -> None:
+        if isinstance(run, str):
+            raise Misuse(
+                f"{self.name}(...) is the body of one cycle and takes the run, not an objective",
+                hint=f"{self.name}.run({run[:60]!r})",
+            )
+
     def _run(
         self, store: RunStore, run_id: str | None, objective: str | None, observe: Observer | None, retry: bool
     ) -> Run[S]:
@@ -94,6 +102,7 @@ class Agent(Declared[S]):
 
     def __call__(self, run: Run[S]) -> None:
         """The body of one cycle, as the user wrote it; for their own tests."""
+        self._must_not_be_started(run)
         assert self.spec.body is not None
         self.spec.body(run)
 
@@ -120,6 +129,7 @@ class Agent(Declared[S]):
         if a live process holds the run, `RunMismatch` if the id belongs to another agent or
         objective, and what a cycle raised if that is not for a retry, such as `NotStorable`.
         """
+        must_not_be_imported(f"{self.name}.run(...)")
         if not isinstance(store, RunStore):
             with open_runs(store) as opened:
                 return self.run(
@@ -136,6 +146,7 @@ class AsyncAgent(Declared[S]):
 
     async def __call__(self, run: Run[S]) -> None:
         """The body of one cycle, as the user wrote it; for their own tests."""
+        self._must_not_be_started(run)
         assert self.spec.body is not None
         await self.spec.body(run)
 
@@ -151,6 +162,7 @@ class AsyncAgent(Declared[S]):
         retry: bool = False,
     ) -> Outcome:
         """As `Agent.run`, awaited."""
+        must_not_be_imported(f"{self.name}.run(...)")
         if not isinstance(store, RunStore):
             with open_runs(store) as opened:
                 return await self.run(
