@@ -291,3 +291,12 @@ def indelible(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "indelible", *words], cwd=folder, capture_output=True, text=True, check=False
     )
+
+
+def test_an_example_whose_last_task_is_given_up_comes_to_an_end(
+    world: FakeWorld, runs: RunStore, example: Callable[[str], ModuleType]
+) -> None:
+    world.misbehave(deeds=dict.fromkeys((1, 2, 3), Misbehaviour.TOO_MANY))
+    outcome, _ = to_the_end(example("sync_tool"), runs, world, "Compare tea suppliers")
+    assert (outcome.status, outcome.result) == ("finished", "no report: it was given up")
+    assert world.deeds() == []

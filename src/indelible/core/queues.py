@@ -228,7 +228,7 @@ class Queue(Piecewise, Generic[T]):
     def _first(self) -> tuple[int, list[Any]]:
         """The next due item; its entry is then the first of `ready`."""
         if len(self) == 0:
-            raise IndexError(f"queue {self._name!r} is empty; test it first: while run.state.{self._name}: ...")
+            raise IndexError(f"queue {self._name!r} is empty; test it first: if run.state.{self._name}: ...")
         ready, later, now = self._cover(), self._later, self._desk.now
         while True:
             while later and later[0][0] <= now:
