@@ -76,6 +76,7 @@ def test_a_retry_that_dies_goes_on_by_a_resume(failed: Stage) -> None:
     assert failed.apart("resume", "r", AGENT, "--retry", DIE="cycle").code == 9
     refused = failed("resume", "r", AGENT, "--retry")
     assert (refused.code, "run 'r' has not failed; it simply goes on [misuse]" in refused.err) == (2, True)
+    assert f"  try: indelible resume r {AGENT}   # without retry\n" in refused.err
     (failed.folder / "up").touch()
     assert failed("resume", "r", AGENT).out == "done\n"
     assert (failed.folder / "outbox.txt").read_text() == "ann\n"

@@ -8,6 +8,7 @@ Invariant: the id of a run is shown only once the run is durably accepted.
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from indelible.core.record import FAILED as RUN_FAILED
 from indelible.core.record import FINISHED as RUN_FINISHED
 from indelible.core.record import PARKED as RUN_PARKED
 from indelible.core.record import RUNNING, Record
-from indelible.errors import Misuse, RunMismatch, UnknownRun
+from indelible.errors import IndelibleError, Misuse, UnknownRun
 from indelible.runtime.agents import AsyncAgent
 from indelible.runtime.labels import about_of
 from indelible.runtime.runs import Outcome
@@ -167,8 +168,9 @@ def work(runs: RunStore, job: Job, stopping: Stopping) -> int:
             outcome = _pursue(runs, job, stopping, progress)
         except SystemExit as error:
             raise UserCode(f"run {job.run_id} was left") from error
-        except RunMismatch as error:
-            raise _with_file(error, job.reference) from error
+        except IndelibleError as error:
+            error.hint = _with_file(error.hint, job)
+            raise
     return _conclude(job.run_id, job.reference, job.store, outcome, stopping)
 
 
@@ -180,11 +182,13 @@ def _over(runs: RunStore, run_id: str) -> Outcome | None:
     return Outcome(run_id, record.status, unpack(record.result) if record.result else None, record.error)
 
 
-def _with_file(error: RunMismatch, reference: str) -> RunMismatch:
-    """The error with a hint that names the file which was typed."""
-    verb, found, rest = error.hint.partition(f"resume {error.ids.get('run')}")
-    hint = f"{verb}{found} {reference}{rest}" if found and reference else error.hint
-    return RunMismatch(error.what, hint=hint, **error.ids)
+def _with_file(hint: str, job: Job) -> str:
+    """The hint with the agent's file as it was typed, which only this command knows."""
+    if not job.reference:
+        return hint
+    resume = f"indelible resume {job.run_id}"
+    hint = re.sub(r"AGENT\.py(:[\w.-]+)?", lambda _: job.reference, hint)
+    return hint if job.reference in hint else hint.replace(resume, f"{resume} {job.reference}", 1)
 
 
 def _unknown_file(agent: str) -> str:
