@@ -15,7 +15,7 @@ from indelible.core import events as ev
 from indelible.core.codec import from_plain, unpack
 from indelible.core.cycle import Live
 from indelible.core.journal import Journal, Reader, Torn, read_all
-from indelible.core.record import CallRecord
+from indelible.core.record import CallRecord, Record
 from indelible.core.requests import FLUSH, NOW, Append, Steps, StoreCall
 from indelible.errors import StateInvalid
 
@@ -55,6 +55,12 @@ def open_inbox(run_id: str, batches: Iterable[tuple[int, int, bytes]]) -> Inbox:
         found.messages += ((opened.after_seq + 1 + offset, message) for offset, message in enumerate(opened.events))
         found.chain, found.seq = reader.chain, reader.seq
     return found
+
+
+def has_news(record: Record) -> Steps[bool]:
+    """True if something was said to the run that it has not taken in."""
+    batches = yield StoreCall("read", (inbox_of(record.run_id), 0))
+    return open_inbox(record.run_id, batches).seq > record.inbox_seq
 
 
 def read_inbox(live: Live) -> Steps[int]:

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 from indelible.core import events as ev
 from indelible.core import snapshots
-from indelible.core.codec import pack
+from indelible.core.changes import Doc
+from indelible.core.codec import pack, unpack
 from indelible.core.cycle import AgentSpec, Live
 from indelible.core.failures import text_of
 from indelible.core.journal import Journal, Reader, Torn, read_all, seed
@@ -103,10 +104,12 @@ def accept(live: Live, objective: str, library: str) -> Steps[None]:
         except BaseException:
             workspace.discard()
             raise
+    check_invariants(live)
     doc = pack(cast(Any, workspace.doc))
     started = ev.RunStarted(at, live.record.run_id, agent.name, agent.version, pack(objective), doc,
                             agent.shape.fingerprint, library)  # fmt: skip
     yield Append(started, durable=True)
+    live.workspace = Workspace(agent.shape, live.record.doc)  # the fold's own document: it is folded into once only
 
 
 def carry_over(record: Record, agent: AgentSpec) -> ev.StateMigrated | None:
@@ -147,15 +150,24 @@ def carry_over(record: Record, agent: AgentSpec) -> ev.StateMigrated | None:
     return ev.StateMigrated(0.0, record.version, agent.version, packed, kept, agent.shape.fingerprint)
 
 
-def migrate(live: Live) -> Steps[None]:
-    """Carry the state over to this code, durably, and make a working copy of it; then check its meaning."""
+def fit(live: Live) -> ev.StateMigrated | None:
+    """Make a working copy of the state as this code has it, and check its meaning. Nothing is appended.
+
+    Returns what is to be given to `migrate`. Raises `StateInvalid`, and then this code cannot go on with the run.
+    """
     event = carry_over(live.record, live.agent)
+    doc = live.record.doc if event is None else cast(Doc, unpack(event.doc))
+    live.workspace = Workspace(live.agent.shape, doc)
+    check_invariants(live)
+    return event
+
+
+def migrate(live: Live, event: ev.StateMigrated | None) -> Steps[None]:
+    """Carry the state over to this code, as `fit` has found it to be possible. Durable with the next write."""
     if event is not None:
         at = yield NOW
-        moved = ev.StateMigrated(at, event.old, event.new, event.doc, event.unknown, event.fingerprint)
-        yield Append(moved, durable=True)
-    live.workspace = Workspace(live.agent.shape, live.record.doc)
-    check_invariants(live)
+        yield Append(ev.StateMigrated(at, event.old, event.new, event.doc, event.unknown, event.fingerprint))
+        live.workspace = Workspace(live.agent.shape, live.record.doc)
 
 
 def check_invariants(live: Live) -> None:
@@ -170,8 +182,9 @@ def check_invariants(live: Live) -> None:
             verdict = text_of(error)
         if verdict is False or isinstance(verdict, str):
             why = f": {verdict}" if isinstance(verdict, str) else ""
+            known = f"indelible show {live.record.run_id}"
             raise StateInvalid(
                 f"run {live.record.run_id}: the invariant {name} does not hold{why}",
-                hint=f"indelible show {live.record.run_id}",
+                hint=known if live.record.agent else f"mend @{live.agent.name}.start; no run was accepted",
                 run=live.record.run_id,
             )

@@ -16,17 +16,23 @@ from indelible.core.changes import Change
 from indelible.core.codec import pack
 from indelible.core.cycle import Live
 from indelible.core.record import FAILED, FINISHED, Record
-from indelible.core.recovery import migrate
+from indelible.core.recovery import fit, migrate
 from indelible.core.requests import NOW, Append, Steps
 from indelible.core.state import Workspace
 from indelible.errors import Misuse
 
 
-def reopen(live: Live) -> Steps[None]:
-    """Take a failed run up again; durable when it returns. Raises `Misuse` if it has not failed, and what `migrate`
-    raises, so that no run is reopened which this code could not go on with."""
+def reopen(live: Live, claimed: ev.RunClaimed | None) -> Steps[None]:
+    """Take a failed run up again; durable when it returns. `claimed` is what its opening has not written yet.
+
+    Raises `Misuse` if it has not failed, and what `fit` raises, so that no run is reopened which this code could
+    not go on with; then nothing is written.
+    """
     must_have_failed(live.record)
-    yield from migrate(live)
+    moved = fit(live)
+    if claimed is not None:
+        yield Append(claimed)
+    yield from migrate(live, moved)
     at = yield NOW
     yield Append(ev.RunReopened(at, pack(cast(Any, revived(live.record)))), durable=True)
     live.workspace = Workspace(live.agent.shape, live.record.doc)

@@ -15,11 +15,11 @@ from typing import Any
 from indelible.core import events as ev
 from indelible.core.codec import unpack
 from indelible.core.cycle import AgentSpec, Live
-from indelible.core.inbox import read_inbox
+from indelible.core.inbox import has_news, read_inbox
 from indelible.core.protocol import wake
 from indelible.core.record import PARKED, RUNNING, Record, fold
-from indelible.core.recovery import Recovered, accept, migrate, recover
-from indelible.core.requests import NOW, Append, Steps
+from indelible.core.recovery import Recovered, accept, fit, migrate, recover
+from indelible.core.requests import FLUSH, NOW, Append, Steps
 from indelible.core.state import Workspace
 from indelible.drive import aio, blocking
 from indelible.drive.clock import Clock
@@ -61,6 +61,8 @@ class Holding:
         self.port = Port(store, clock)
         self.live: Live | None = None
         self.warnings: list[str] = []
+        self.claimed: ev.RunClaimed | None = None
+        """What is yet to be written of the claim: nothing is told to a run that has ended, unless it is reopened."""
         self._writer = writer
         self._renewer = renewer
         self._observe = observe
@@ -158,6 +160,9 @@ class Holding:
                     stored_at_snapshot=-found.stored_bytes, warnings=self.warnings)  # fmt: skip
         self.live = live
         self.port.feed = self._feed = Feed(self._writer, live, label_of, self._observe)
+        torn = max(0, found.cut_to - record.seq) if found.cut_to else 0
+        going = record.status in (RUNNING, PARKED)
+        moved: ev.StateMigrated | None = None
         if new:
             if self.objective is None:
                 raise JournalDamaged(
@@ -166,18 +171,24 @@ class Holding:
                     run=self.run_id,
                 )
             yield from accept(live, self.objective, __version__)
+        elif going:
+            moved = fit(live)
+        elif agent.shape.matches(record.doc):
+            live.workspace = Workspace(agent.shape, record.doc)
         at = yield NOW
-        yield Append(ev.RunClaimed(at, epoch, owner, f"{__version__} on Python {platform.python_version()}",
-                                   max(0, found.cut_to - record.seq) if found.cut_to else 0), durable=True)  # fmt: skip
-        if record.status not in (RUNNING, PARKED):
-            live.workspace = Workspace(agent.shape, record.doc) if agent.shape.matches(record.doc) else workspace
-            yield from read_inbox(live)  # a deed left in doubt may have been settled since the run ended
+        version = f"{__version__} on Python {platform.python_version()}"
+        claimed = ev.RunClaimed(at, epoch, owner, version, torn)
+        if not going and not (yield from has_news(record)):
+            self.claimed = claimed
             return live
-        yield from migrate(live)
+        # Nothing is written before it is certain that the run can be opened.
+        yield Append(claimed)
+        yield from migrate(live, moved)
         if record.status == PARKED:
             yield from wake(live, False, _never)
         else:
-            yield from read_inbox(live)
+            yield from read_inbox(live)  # also of a run that has ended: a deed in doubt may have been settled since
+        yield FLUSH
         return live
 
     def _must_exist(self) -> None:

@@ -209,7 +209,7 @@ class Run(Generic[S]):
             opened = True
             host(self._held)
             if self._retry:
-                blocking.drive(self._holding.port, reopen(self._held))
+                blocking.drive(self._holding.port, reopen(self._held, self._holding.claimed))
         except BaseException as error:
             # It may be open if Ctrl-C came when `open` was done and the block not begun.
             if opened or not isinstance(error, Exception):
@@ -232,7 +232,7 @@ class Run(Generic[S]):
         host(self._held)
         if self._retry:
             try:
-                await aio.drive(self._holding.port, reopen(self._held))
+                await aio.drive(self._holding.port, reopen(self._held, self._holding.claimed))
             except BaseException:
                 await self._holding.aclose()
                 raise
