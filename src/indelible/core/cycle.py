@@ -113,14 +113,15 @@ class Scope:
             self.entry.must_be_open(what)
         self.entry.must_hold()
 
-    def encloses(self, call: str) -> bool:
-        """True if this scope stands, at any depth, inside that call."""
+    def calls(self) -> tuple[str, ...]:
+        """The actions that this scope stands inside of, the innermost first."""
+        found: list[str] = []
         scope: Scope | None = self
         while scope is not None:
-            if scope.call == call:
-                return True
+            if scope.call:
+                found.append(scope.call)
             scope = scope.parent
-        return False
+        return tuple(found)
 
     def deed(self) -> str:
         """The identity of the enclosing idempotent or irreversible action, or ""."""

@@ -120,9 +120,10 @@ def perform(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, A
             if stops_the_run(error):
                 attempt.give_back()
             raise
-    if scope.encloses(attempt.call):
+    within = scope.calls()
+    if attempt.call in within:
         raise Misuse(f"action {spec.name} calls itself with the same key", hint="give the inner call a key of its own")
-    leave = yield Enter(attempt.call)
+    leave = yield Enter(attempt.call, within)
     try:
         return (yield from _settle(attempt))
     finally:

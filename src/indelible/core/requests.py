@@ -92,9 +92,13 @@ class StoreCall:
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """Wait until nobody else in this process performs the keyed action `call`, then hold it."""
+    """Wait until nobody else in this process performs the keyed action `call`, then hold it.
+
+    `within`: the actions being performed from which it is called, which go on only after it.
+    """
 
     call: str
+    within: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,11 @@ async def _respond(port: Port, request: Any) -> Any:
     if kind is Sleep:
         return await port.clock.asleep(request.seconds)
     if kind is Enter:
-        while isinstance(gate := port.try_gate(request.call), Future):
-            await _arrival(gate)
+        while isinstance(gate := port.try_gate(request.call, request.within), Future):
+            try:
+                await _arrival(gate)
+            finally:
+                port.waited(request.call, request.within)
         return gate
     return port.at_once(request)
 

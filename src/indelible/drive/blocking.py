@@ -58,8 +58,11 @@ def respond(port: Port, request: Any) -> Any:
     if kind is Sleep:
         return port.clock.sleep(request.seconds)
     if kind is Enter:
-        while isinstance(gate := port.try_gate(request.call), Future):
-            _wait(gate, "the same keyed action is being performed by the running event loop")
+        while isinstance(gate := port.try_gate(request.call, request.within), Future):
+            try:
+                _wait(gate, "the same keyed action is being performed by the running event loop")
+            finally:
+                port.waited(request.call, request.within)
         return gate
     return port.at_once(request)
 

@@ -3,7 +3,8 @@
 Owns: the answers that need no waiting, the gates of keyed actions, the count of actions
 being performed.
 Must never: wait; that is what the two drivers differ in.
-Invariant: a gate has at most one holder, and `idle()` completes only when nobody is busy.
+Invariant: a gate has at most one holder, no two holders wait for each other, and `idle()` completes only
+when nobody is busy.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 from indelible.core.events import Event
 from indelible.core.requests import Entropy, Now, Steps
 from indelible.drive.clock import Clock
+from indelible.errors import Misuse
 
 
 class Feed(Protocol):
@@ -48,6 +50,8 @@ class Port:
         self.feed = feed
         self._mutex = threading.Lock()
         self._gates: dict[str, Future[None]] = {}
+        self._wanted: dict[str, list[str]] = {}
+        """The gates that are waited for from inside an action, by that action."""
         self._busy: dict[int, int] = {}
         self._idle: list[Future[None]] = []
 
@@ -60,14 +64,44 @@ class Port:
             return self.clock.entropy(request.size)
         raise TypeError(f"the protocol asked for {kind.__name__}, which no driver answers")
 
-    def try_gate(self, call: str) -> Callable[[], None] | Future[None]:
-        """Hold the gate of a keyed action and get its release, or the future to wait for."""
+    def try_gate(self, call: str, within: tuple[str, ...] = ()) -> Callable[[], None] | Future[None]:
+        """Hold the gate of a keyed action and get its release, or the future to wait for, and then call `waited`.
+
+        `within` are the actions that will not go on before. Raises `Misuse` if this one waits for one of them.
+        """
         with self._mutex:
             held = self._gates.get(call)
             if held is not None:
+                self._must_end(call, within)
+                for outer in within:
+                    self._wanted.setdefault(outer, []).append(call)
                 return held
             self._gates[call] = Future()
             return partial(self._release, call)
+
+    def waited(self, call: str, within: tuple[str, ...]) -> None:
+        """Note that a wait for that gate is over, whatever came of it."""
+        with self._mutex:
+            for outer in within:
+                wanted = self._wanted[outer]
+                wanted.remove(call)
+                if not wanted:
+                    del self._wanted[outer]
+
+    def _must_end(self, call: str, within: tuple[str, ...]) -> None:
+        """Follow who waits for whom: the holder of the gate, and what is called from inside of it."""
+        seen, ahead = {call}, [call]
+        while ahead:
+            holder = ahead.pop()
+            for wanted in self._wanted.get(holder, ()):
+                if wanted in within:
+                    raise Misuse(
+                        f"two keyed actions wait for each other: {wanted} for {call}, and {call} for {wanted}",
+                        hint="call keyed actions inside one another in the same order everywhere, or one after another",
+                    )
+                if wanted not in seen:
+                    seen.add(wanted)
+                    ahead.append(wanted)
 
     def _release(self, call: str) -> None:
         with self._mutex:
