@@ -23,7 +23,7 @@ SWEPT = (
     Mutant("complete before the call", "core/perform.py", CALL, EARLY + CALL, "happened (call); it did not"),
     Mutant("the completion is not durable", "core/perform.py", COMPLETION, "yield Append(event)", "was returned to"),
     Mutant("do not wait for durability", "drive/aio.py", "if request.durable:", "if False:", "has no intent of it"),
-    Mutant("blocking: do not wait", "drive/blocking.py", "if request.durable:", "if False:", "is not in the journal"),
+    Mutant("blocking: do not wait", "drive/blocking.py", "if request.durable:", "if False:", "with 2 different keys"),
     Mutant("an action's scope outlives it", "drive/aio.py", "restore(token)", "pass", "called outside a cycle of run"),
     Mutant("drop the epoch check", "stores/memory.py", EPOCH, "journal.head != batch.after_seq:", "fenced off wrote"),
     Mutant("commit without flushing", "core/protocol.py", FLUSH, "    pass", "a commit was returned"),
