@@ -11,6 +11,7 @@ import indelible as ind
 from indelible.core import events as ev
 from indelible.core.codec import unpack
 from indelible.errors import StateInvalid
+from indelible.runtime.actions import _declared
 from indelible.runtime.agents import Agent
 from indelible.runtime.runstore import RunStore
 from tests.unit.simple_agents import Memory, agent_of
@@ -128,3 +129,25 @@ def test_an_undo_that_is_not_clear_is_not_run_and_told(store: RunStore) -> None:
     assert "plane.book" in str(unpack(failed.error))
     (rolled,) = [event for event in events if isinstance(event, ev.CycleRolledBack)]
     assert len(rolled.orphaned) == 1
+
+
+@ind.action(name="send_a_card", effect="irreversible")
+def send_card() -> str:
+    raise TimeoutError
+
+
+def test_of_two_actions_with_one_name_neither_decides_what_fits(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B115: what another module declares under the same name is not this action."""
+
+    def send_a_card() -> None: ...
+
+    def undo() -> None: ...
+
+    other = ind.action(effect="irreversible", undo=undo)(send_a_card)
+    monkeypatch.setitem(_declared, ("elsewhere", "send_a_card"), other.spec)
+    agent = agent_of(lambda run: run.finish(send_card()))
+    assert agent.run("o", store=store, run_id="r").kind == "doubt"
+    store.settle("r", "send_a_card", happened=True, result="card-7")
+    assert agent.run("o", store=store, run_id="r").result == "card-7"

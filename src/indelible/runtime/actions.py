@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from indelible.core.actions import Effect, Happened, NotHappened, OnDoubt, ProbeAnswer, Spec, UnknownAnswer
+from indelible.core.codec import GENERIC
 from indelible.core.cycle import Scope
 from indelible.core.perform import perform
 from indelible.drive import aio, blocking
@@ -49,7 +50,9 @@ def _ambiguous(name: str, found: list[Spec]) -> Spec:
             hint=f'@action(name="another_{name}")',
         )
 
-    return Spec(undo, name, Effect.IRREVERSIBLE, undo=undo)
+    spec = Spec(undo, name, Effect.IRREVERSIBLE, undo=undo)
+    spec.hints, spec.types = {}, GENERIC  # what it returns cannot be told either, so any result fits
+    return spec
 
 
 class Action(Generic[P, R]):
