@@ -243,7 +243,7 @@ def test_a_snapshot_of_another_type(tmp_path: Path, disk: Disk, monkeypatch: pyt
     """B89: such a snapshot is passed over like any other that does not verify."""
     monkeypatch.setattr(snapshots, "FIRST_AFTER_BYTES", 900)
     rotting = Rotting(tmp_path, disk)
-    for change in ("UPDATE snapshots SET data = 7", "UPDATE snapshots SET seq = 1e17 + no"):
+    for change in ("UPDATE snapshots SET data = 7", "UPDATE snapshots SET seq = 1e17 + at * 100"):
         con = apsw.Connection(rotting.path)
         con.execute(change)
         con.close()
