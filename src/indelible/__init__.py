@@ -7,10 +7,11 @@ from indelible import errors
 from indelible.core.collections import Log, Map, Queue
 from indelible.core.state import State
 from indelible.errors import DidNotHappen
-from indelible.runtime.actions import action, did_not_happen, happened, unknown, usage
+from indelible.runtime.actions import action, did_not_happen, happened, unknown
 from indelible.runtime.agents import agent
 from indelible.runtime.runs import Run
 from indelible.runtime.runstore import open_runs as open
+from indelible.runtime.usage import usage
 from indelible.version import __version__
 
 __all__ = [

@@ -37,7 +37,7 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (rules.layering, CLI, "from indelible.web import app"),
     (rules.layering, CORE, "from indelible.version import __version__"),
     (rules.layering, BILL, "from indelible.cli import screen"),
-    (rules.layering, BILL, "from indelible.stores.sqlite import SqliteStore"),
+    (rules.layering, BILL, "from indelible.drive.clock import SystemClock"),
     (rules.layering, INIT, "from .bill import prices"),
     (rules.layering, TESTING, "from indelible.bill import prices"),
     (rules.private_attributes, AGENTS, "import indelible as ind\nind.core"),
@@ -83,6 +83,7 @@ PLANTED: list[tuple[Rule, str, str]] = [
 HARMLESS: list[tuple[Rule, str, str]] = [
     (rules.layering, BILL, "from indelible.core.record import Record\nfrom indelible.errors import Misuse"),
     (rules.layering, CLI, "from indelible.bill import prices"),
+    (rules.layering, BILL, "from indelible.stores.sqlite import SqliteStore"),
     (rules.layering, CORE, "from indelible.errors import Misuse\nfrom indelible.core import state"),
     (rules.layering, CORE, "from . import state\nfrom .state import State"),
     (rules.layering, STORES, "from indelible.core.events import Event"),

@@ -40,7 +40,7 @@ def test_a_result_is_paid_for_once_however_often_the_cycle_is_entered(store: Run
     assert outcome.result == ["A", "A2"]
     assert paid == ["a", "a2"]
     record = store.recover("r").record
-    assert (record.usage.calls, record.usage.recalled) == (2, 2)
+    assert (record.usage.calls, record.usage.recalled) == (2, 4)  # two for the second entry, two for the third
 
 
 def test_equal_calls_in_one_cycle_are_told_apart_by_their_number(store: RunStore) -> None:

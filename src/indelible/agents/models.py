@@ -42,12 +42,15 @@ class Message(TypedDict):
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model answered and what that cost; `usd` is None when the price is not known."""
+    """What a model answered and what that cost. Where `usd` is None, `model` and `provider` (the URL that was asked)
+    may tell the price; without them it is not known."""
 
     text: str
     tokens_in: int
     tokens_out: int
     usd: float | None
+    model: str = ""
+    provider: str = ""
 
 
 class Model(Protocol):
@@ -220,9 +223,7 @@ class OpenAIModel:
         usage = getattr(reply, "usage", None)
         tokens_in = int(getattr(usage, "prompt_tokens", 0) or 0)
         tokens_out = int(getattr(usage, "completion_tokens", 0) or 0)
-        priced = usage is not None and tokens_in + tokens_out > 0
-        usd = _price(self._model, tokens_in, tokens_out, str(self._client.base_url)) if priced else None
-        return Completion(text, tokens_in, tokens_out, usd)
+        return Completion(text, tokens_in, tokens_out, None, self._model, str(self._client.base_url))
 
     def _unavailable(self, problem: openai.OpenAIError, attempts: int = 1) -> ModelUnavailable:
         status = getattr(problem, "status_code", None)
@@ -271,16 +272,3 @@ def _wait_s(problem: openai.OpenAIError, failures: int, longest_s: float) -> flo
         wanted = 0.5 * 2.0 ** (failures - 1)
     # Written so that a NaN from the server is bounded as well.
     return wanted if 0.0 <= wanted <= longest_s else longest_s
-
-
-def _price(model: str, tokens_in: int, tokens_out: int, base_url: str) -> float | None:
-    """Dollars, or None: a server that is not in the price list has no price here, whatever its model is called."""
-    try:
-        import genai_prices
-    except ImportError:
-        return None
-    usage = genai_prices.Usage(input_tokens=tokens_in, output_tokens=tokens_out)
-    try:
-        return float(genai_prices.calc_price(usage, model, provider_api_url=base_url).total_price)
-    except (LookupError, ValueError):
-        return None

@@ -161,7 +161,8 @@ def _actions(tools: Tools) -> tuple[Any, Any, Any]:
     @ind.action(name="ask_model")
     def ask_model(kind: str, text: str, model: str) -> str:
         answer = prompts.complete(tools.model, kind, text)
-        ind.usage(tokens_in=answer.tokens_in, tokens_out=answer.tokens_out, usd=answer.usd, model=model)
+        ind.usage(tokens_in=answer.tokens_in, tokens_out=answer.tokens_out, usd=answer.usd,
+                  model=answer.model or model, provider=answer.provider)  # fmt: skip
         return answer.text
 
     def in_maildir(report: str, to: str, subject: str, target: str, *, key: str) -> Any:

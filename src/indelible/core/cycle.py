@@ -19,6 +19,7 @@ from indelible.core.journal import Journal
 from indelible.core.record import COMPLETED, CallRecord, Record
 from indelible.core.requests import Park
 from indelible.core.state import Shape, Workspace
+from indelible.core.usage import Answer
 from indelible.errors import LeaseLost, Misuse
 
 
@@ -50,6 +51,9 @@ class Live:
     resolve: Callable[[str], Spec | None]
     handle: Any = None
     commit_cost_s: float = 0.0005
+    waited: float = 0.0
+    """Seconds in which a durable write was under way, since the last commit."""
+    price: Callable[[Answer, str], float | None] = lambda _answer, _provider: None
     lost: str = ""
     snapshot_size: int = 0
     stored_at_snapshot: int = 0
@@ -75,7 +79,8 @@ class Live:
 class Scope:
     """Where a call stands. `call` is "" in the cycle itself, else the enclosing action's identity."""
 
-    __slots__ = ("_counts", "_unused", "call", "driver", "effect", "ended", "entry", "parent", "random", "usage")
+    __slots__ = ("_counts", "_unused", "call", "driver", "effect", "ended", "entry", "heard", "parent", "random",
+                 "reports", "usage")  # fmt: skip
 
     def __init__(
         self, entry: Entry, driver: Any, parent: Scope | None = None, call: str = "", effect: str = ""
@@ -86,6 +91,9 @@ class Scope:
         self.call = call
         self.effect = effect
         self.usage: dict[str, Any] | None = None
+        self.reports: dict[Any, tuple[Answer, float | None]] | None = None
+        self.heard: tuple[Answer, ...] = ()
+        """The answers that actions called from here have got, and that are counted there."""
         self.random: Any = None
         self.ended = not call
         """False while the action it stands for is being performed, for which the end of a cycle waits."""
@@ -141,7 +149,8 @@ class Entry:
         self.scope = Scope(self, driver)
         self.claimed: set[str] = set()
         self._holders: dict[str, object] = {}
-        self.recalled = 0
+        self.recalled: list[str] = []
+        """The calls that were answered from the journal."""
         self.open = True
         self.signal: Park | None = None
         """Why this entry must wait; kept, for `gather(return_exceptions=True)` and task groups hold a signal back."""

@@ -140,6 +140,7 @@ class CycleParked(Event, frozen=True, tag="cycle.parked"):
     question: str
     wake_at: float = 0.0
     detail: bytes = b""
+    recalls: tuple[str, ...] = ()
 
 
 class WaitAnswered(Event, frozen=True, tag="wait.answered"):
@@ -168,6 +169,10 @@ class CycleCommitted(Event, frozen=True, tag="cycle.committed"):
     orphaned: tuple[str, ...] = ()
     recalled: int = 0
     """Calls of this cycle that were answered from the journal."""
+    recalls: tuple[str, ...] = ()
+    """Which those were, each as often as it was asked for."""
+    waited: float = 0.0
+    """Seconds in which a durable write was under way, since the commit before in the same process."""
 
 
 class CycleAbandoned(Event, frozen=True, tag="cycle.abandoned"):
@@ -177,6 +182,7 @@ class CycleAbandoned(Event, frozen=True, tag="cycle.abandoned"):
     attempt: int
     error: str
     changes: bytes
+    recalls: tuple[str, ...] = ()
 
 
 class CycleRolledBack(Event, frozen=True, tag="cycle.rolled_back"):
@@ -188,6 +194,7 @@ class CycleRolledBack(Event, frozen=True, tag="cycle.rolled_back"):
     changes: bytes
     gave_up: bool = False
     orphaned: tuple[str, ...] = ()
+    recalls: tuple[str, ...] = ()
 
 
 class StateMigrated(Event, frozen=True, tag="state.migrated"):

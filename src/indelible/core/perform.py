@@ -31,6 +31,7 @@ from indelible.core.cycle import Entry, Scope
 from indelible.core.failures import describe, rebuild, stops_the_run, text_of
 from indelible.core.record import COMPLETED, FAILED_CALL, INTENDED, NOBODY, SETTLED_NOT, CallRecord
 from indelible.core.requests import NOW, Append, Call, Called, ControlSignal, Enter, Entropy, Park, Sleep, Steps
+from indelible.core.usage import passed, used
 from indelible.errors import DidNotHappen, LeaseLost, Misuse, NotStorable
 
 WORTH_COMMITS = 20
@@ -166,10 +167,10 @@ def _settle(a: Attempt) -> Steps[Any]:
         effect = Effect.IRREVERSIBLE if record is not None and record.in_doubt else a.spec.effect
         verdict = decide(effect, found, probed, a.spec.on_doubt)
         if verdict is Verdict.TAKE and record is not None:
-            a.entry.recalled += 1
+            a.entry.recalled.append(a.call)
             return _take(a, record)
         if verdict is Verdict.RAISE and record is not None:
-            a.entry.recalled += 1
+            a.entry.recalled.append(a.call)
             raise rebuild(record.error, a.spec.name)
         if verdict is Verdict.CALL or record is None:
             return (yield from _call(a, record.key if record else ""))
@@ -218,7 +219,9 @@ def _failed_key(a: Attempt) -> str:
 def _take(a: Attempt, record: CallRecord) -> Any:
     if record.unstorable:
         raise NotStorable(f"{a.spec.name} was done, but its result could not be kept: {record.unstorable}")
-    return from_plain(unpack(record.result or NONE), a.spec.types, f"{a.spec.name}() result")
+    result = from_plain(unpack(record.result or NONE), a.spec.types, f"{a.spec.name}() result")
+    passed(a.scope, result)
+    return result
 
 
 def _call(a: Attempt, key: str) -> Steps[Any]:
@@ -271,7 +274,7 @@ def _completed(a: Attempt, child: Scope, called: Called) -> Steps[None]:
             raise
         # The deed is done whatever its result looks like, and must be known as done.
         result, unstorable = NONE, error
-    usage = child.usage
+    usage = used(child, called.value)
     paid = usage is not None and usage["usd"] != 0  # None: it cost something, and nobody knows how much
     worth = a.deed or paid or called.took > WORTH_COMMITS * live.commit_cost_s
     event = ev.ActionCompleted(called.at, live.record.cycle, a.call, spec.name, spec.effect, result,

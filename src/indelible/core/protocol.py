@@ -55,7 +55,9 @@ def commit(entry: Entry) -> Steps[None]:
     packed = pack(cast(Any, changes))
     at = yield NOW
     try:
-        yield Append(ev.CycleCommitted(at, record.cycle, record.attempt, packed, orphans(entry), entry.recalled))
+        recalled, waited, live.waited = tuple(entry.recalled), live.waited, 0.0
+        yield Append(ev.CycleCommitted(at, record.cycle, record.attempt, packed, orphans(entry), len(recalled),
+                                       recalled, waited))  # fmt: skip
         live.workspace.settled(changes)
         if entry.result is not None:
             yield Append(ev.RunFinished(at, entry.result))
@@ -110,11 +112,12 @@ def roll_back(entry: Entry, error: BaseException) -> Steps[str]:
     at = yield NOW
     packed = pack(cast(Any, changes))
     if gave_up and compensable(live):
-        abandoned = ev.CycleAbandoned(at, record.cycle, record.attempt, text, packed)
+        abandoned = ev.CycleAbandoned(at, record.cycle, record.attempt, text, packed, tuple(entry.recalled))
         yield Append(abandoned, durable=True)
         return (yield from finish_abandoned(live, entry.scope.driver))
     left = standing(record) if gave_up else ()
-    yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, packed, gave_up, left))
+    yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, packed, gave_up, left,
+                                    tuple(entry.recalled)))  # fmt: skip
     live.workspace.settled(changes)
     if gave_up and (not taken or agent.on_failure == "fail"):
         yield Append(ev.RunFailed(at, text if taken else text + given_up(record)))
@@ -147,7 +150,8 @@ def finish_abandoned(live: Live, driver: Any) -> Steps[str]:
     at = yield NOW
     changes: Any = unpack(record.abandoned_changes)
     text = record.abandoned
-    yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, record.abandoned_changes, True, left))
+    yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, record.abandoned_changes, True, left,
+                                    tuple(entry.recalled)))  # fmt: skip
     live.workspace.settled(changes if isinstance(changes, list) else [])
     if not changes or live.agent.on_failure == "fail":
         yield Append(ev.RunFailed(at, text if changes else text + given_up(record)))
@@ -161,7 +165,7 @@ def park(entry: Entry, signal: Park) -> Steps[None]:
     yield from suspend(entry)
     at = yield NOW
     parked = ev.CycleParked(at, record.cycle, signal.wait, signal.kind, signal.question, signal.wake_at or 0.0,
-                            signal.detail)  # fmt: skip
+                            signal.detail, tuple(entry.recalled))  # fmt: skip
     yield Append(parked, durable=True)
 
 

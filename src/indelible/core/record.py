@@ -275,6 +275,7 @@ def _entered(r: Record, e: ev.CycleEntered) -> None:
 
 
 def _parked(r: Record, e: ev.CycleParked) -> None:
+    r.usage.recalled += len(e.recalls)
     r.waits[e.wait] = Wait(e.wait, e.kind, e.question, e.at, e.wake_at, e.detail)
     r.status, r.waiting = PARKED, e.wait
 
@@ -318,10 +319,12 @@ def _close_cycle(r: Record) -> None:
 
 
 def _abandoned(r: Record, e: ev.CycleAbandoned) -> None:
+    r.usage.recalled += len(e.recalls)
     r.abandoned, r.abandoned_changes = e.error or "abandoned", e.changes
 
 
 def _rolled_back(r: Record, e: ev.CycleRolledBack) -> None:
+    r.usage.recalled += len(e.recalls)
     changes: Any = unpack(e.changes)
     if isinstance(changes, list) and changes:
         apply(r.doc, changes)

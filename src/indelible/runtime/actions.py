@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
@@ -186,27 +185,3 @@ def did_not_happen() -> ProbeAnswer:
 def unknown(reason: str = "") -> ProbeAnswer:
     """A probe's answer: it cannot be told, and why."""
     return UnknownAnswer(reason)
-
-
-def usage(*, tokens_in: int = 0, tokens_out: int = 0, usd: float | None = None, model: str = "") -> None:
-    """Report what the running action used; several reports of one call add up.
-
-    `usd` None means that the price is not known; it is then counted as unpriced, never as
-    zero. Recorded with the action's completion or failure. Outside a run it does nothing.
-    """
-    numbers = [tokens_in, tokens_out] + ([] if usd is None else [usd])
-    if any(not isinstance(n, int | float) or not math.isfinite(n) or n < 0 for n in numbers):
-        raise Misuse("usage takes finite numbers from 0 up", hint="usage(tokens_in=120, tokens_out=40, usd=0.0004)")
-    scope = current.get()
-    if scope is None:
-        return
-    if not scope.call:
-        raise Misuse("usage was reported outside an action", hint="call usage() in the function that calls the model")
-    so_far: dict[str, Any] = scope.usage or {"tokens_in": 0, "tokens_out": 0, "usd": 0.0, "model": ""}
-    total = None if usd is None or so_far["usd"] is None else so_far["usd"] + usd
-    scope.usage = {
-        "tokens_in": so_far["tokens_in"] + tokens_in,
-        "tokens_out": so_far["tokens_out"] + tokens_out,
-        "usd": total,
-        "model": model.encode("utf-8", "replace").decode() or so_far["model"],
-    }

@@ -28,6 +28,7 @@ from indelible.errors import IndelibleError, JournalDamaged, Misuse, RunMismatch
 from indelible.runtime.actions import resolve
 from indelible.runtime.labels import label_of
 from indelible.runtime.leases import TTL_S, Hold, Renewer
+from indelible.runtime.pricing import price_of
 from indelible.stores.base import Query, Store, check_run_id
 from indelible.stores.feed import Feed
 from indelible.stores.owner import Owner, enter, leave
@@ -157,7 +158,7 @@ class Holding:
         journal = found.journal()
         workspace = Workspace(agent.shape, agent.shape.initial_doc())
         live = Live(agent, record, journal, workspace, epoch, resolve, handle, snapshot_size=found.snapshot_size,
-                    stored_at_snapshot=-found.stored_bytes, warnings=self.warnings)  # fmt: skip
+                    stored_at_snapshot=-found.stored_bytes, warnings=self.warnings, price=price_of)  # fmt: skip
         self.live = live
         self.port.feed = self._feed = Feed(self._writer, live, label_of, self._observe)
         torn = max(0, found.cut_to - record.seq) if found.cut_to else 0

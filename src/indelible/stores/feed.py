@@ -45,6 +45,7 @@ class Feed:
         """What `observe` raised; it is not called again."""
         self._mutex = threading.Lock()
         self._flying = False
+        self._began = 0.0
         self._waiting: list[tuple[int, Future[None]]] = []
 
     def append(self, event: Event) -> int:
@@ -90,7 +91,7 @@ class Feed:
                 future = Future()
                 self._waiting.append((upto, future))
             else:
-                self._flying = True
+                self._flying, self._began = True, perf_counter()
         if future is not None:
             future.result()
             return
@@ -115,7 +116,7 @@ class Feed:
                 self._waiting.append((upto, future))
                 if self._flying:
                     return future
-                self._flying = True
+                self._flying, self._began = True, perf_counter()
             self._writer.submit(self._sealed, self._landed)
         except BaseException:
             self._give_up()
@@ -162,6 +163,9 @@ class Feed:
                 ready, self._waiting = [future for _, future in self._waiting], []
             # Those who came meanwhile are next.
             self._flying = following = bool(self._waiting)
+            now = perf_counter()
+            self._live.waited += now - self._began
+            self._began = now
         error = self._explain(error)
         for future in ready:
             if error is None:

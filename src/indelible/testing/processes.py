@@ -15,6 +15,8 @@ from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Any, TypeVar, TypeVarTuple
 
+import msgspec
+
 from indelible.core import events as ev
 from indelible.core.record import DEEDS
 from indelible.core.requests import Append, Call, Called, Steps
@@ -169,7 +171,7 @@ class Process:
             try:
                 fault = self.before(_label(request), faults.REQUEST)
                 began = self.world.time
-                answer = yield request
+                answer = yield timeless(request)
                 if isinstance(answer, Called):
                     answer.took = self.world.time - began  # what the machine took would differ from run to run
                 self.after(fault)
@@ -203,6 +205,13 @@ def _interruption() -> BaseException:
     except RuntimeError:
         return KeyboardInterrupt()
     return asyncio.CancelledError()
+
+
+def timeless(request: Any) -> Any:
+    """The same, without what the machine's writes took, which would differ from run to run."""
+    if isinstance(request, Append) and isinstance(request.event, ev.CycleCommitted):
+        request.event = msgspec.structs.replace(request.event, waited=0.0)
+    return request
 
 
 def _label(request: Any) -> str:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from indelible.core.codec import GENERIC, pack, to_plain
 from indelible.core.record import DEEDS, FAILED, FINISHED
 from indelible.core.requests import Call, Steps
+from indelible.core.usage import used
 from indelible.drive.clock import SystemClock
 from indelible.errors import DidNotHappen, IndelibleError, Misuse, NotStorable
 from indelible.runtime.runstore import RunStore
@@ -29,7 +30,7 @@ from indelible.testing import checkers
 from indelible.testing.checkers import Journals
 from indelible.testing.faults import DEATHS, Fault, Operation, Plan
 from indelible.testing.likeness import likeness
-from indelible.testing.processes import Process, SimulatedDeath, SimulatedLoop, _label
+from indelible.testing.processes import Process, SimulatedDeath, SimulatedLoop, _label, timeless
 from indelible.testing.prove_evidence import RUN_ID, Case, Life, Seen
 from indelible.testing.prove_person import Person
 from indelible.testing.prove_subject import Subject
@@ -93,7 +94,7 @@ class UserProcess(Process):
             try:
                 if scope is None or not scope.call:
                     fault = self.before(_label(request), DEATHS)
-                    answer = yield request
+                    answer = yield timeless(request)
                     self.after(fault)
                     continue
                 fault = self.before(f"call {scope.call}", FAULTS)
@@ -172,7 +173,7 @@ def seen_of(scope: Any, value: Any) -> Seen:
             result = pack(to_plain(value, GENERIC, "result"))
         except NotStorable:
             result = b""
-    usage = scope.usage or {}
+    usage = used(scope, value) or {}
     return Seen(scope.call, str(scope.effect), result, scope.effect in DEEDS or bool(usage.get("usd")))
 
 
