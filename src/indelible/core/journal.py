@@ -31,12 +31,9 @@ MAX_BODY_BYTES = 512 * 1024 * 1024
 _RAW, _BEGINS, _GOES_ON, _ALONE, _CUT = 0, 1, 2, 3, 4
 _HEAD = 18
 _LEVEL = 1
-_WINDOW_LOG = 16
-_STREAMED_BYTES = 1 << (_WINDOW_LOG - 1)
-"""A larger body goes alone: a result and the change that stores it would be too far apart for the stream's window."""
 # What level 1 does, with tables that are small enough for many open runs.
-_STREAM = zstandard.ZstdCompressionParameters(
-    window_log=_WINDOW_LOG,
+STREAM = zstandard.ZstdCompressionParameters(
+    window_log=16,
     hash_log=14,
     chain_log=12,
     min_match=5,
@@ -88,13 +85,17 @@ def link(chain: bytes, codec: int, after_seq: int, last_seq: int, payload: bytes
 class Journal:
     """Events of one run on their way to the store. Not thread-safe; the feed guards it."""
 
-    __slots__ = ("_chain", "_cut", "_pending", "_stream", "durable_seq", "in_flight", "raw_bytes", "sealed_seq",
-                 "seq", "stored_bytes")  # fmt: skip
+    __slots__ = ("_chain", "_cut", "_parameters", "_pending", "_stream", "durable_seq", "in_flight", "raw_bytes",
+                 "sealed_seq", "seq", "stored_bytes")  # fmt: skip
 
-    def __init__(self, chain: bytes, seq: int = 0, *, cut_to: int = 0) -> None:
+    def __init__(
+        self, chain: bytes, seq: int = 0, *, cut_to: int = 0, parameters: zstandard.ZstdCompressionParameters = STREAM
+    ) -> None:
         """Go on after `seq` with `chain`. If `cut_to` is above `seq`, the store holds a torn
-        last batch up to `cut_to`, which the next batch declares void."""
+        last batch up to `cut_to`, which the next batch declares void. `parameters` are those of
+        the stream; a reader need not know them."""
         self._chain = chain
+        self._parameters = parameters
         self._stream: zstandard.ZstdCompressionObj | None = None
         self._pending: list[ev.Event] = []
         self._cut = cut_to > seq
@@ -132,7 +133,7 @@ class Journal:
             )
         # Until the end the journal has no stream: what was interrupted in the middle is not gone on with.
         stream, self._stream = self._stream, None
-        codec, payload, stream = _compress(body, stream)
+        codec, payload, stream = _compress(body, stream, self._parameters)
         if self._cut:
             codec |= _CUT
         chain = link(self._chain, codec, after, last, payload)
@@ -156,13 +157,14 @@ class Journal:
 
 
 def _compress(
-    body: bytes, stream: zstandard.ZstdCompressionObj | None
+    body: bytes, stream: zstandard.ZstdCompressionObj | None, parameters: zstandard.ZstdCompressionParameters
 ) -> tuple[int, bytes, zstandard.ZstdCompressionObj | None]:
-    if len(body) > _STREAMED_BYTES:
+    # A larger body goes alone: a result and the change that stores it would be too far apart for the stream's window.
+    if len(body) > 1 << (parameters.window_log - 1):
         return _ALONE, zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(body), stream
     codec = _GOES_ON
     if stream is None:
-        stream, codec = zstandard.ZstdCompressor(compression_params=_STREAM).compressobj(), _BEGINS
+        stream, codec = zstandard.ZstdCompressor(compression_params=parameters).compressobj(), _BEGINS
     return codec, stream.compress(body) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream
 
 
