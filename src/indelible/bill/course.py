@@ -33,7 +33,11 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A whole run or trace. `batches` and `snapshots` are the bytes of each durable write of Indelible's own."""
+    """A whole run or trace. `batches` and `snapshots` are the bytes of each durable write of Indelible's own, and
+    `sealing_s` is the processor time, in seconds, in which they were encoded (of a run: encoded anew).
+
+    What was recorded before the first loop belongs to the first loop, and what came after the last one to the last.
+    """
 
     name: str
     kind: str
@@ -43,11 +47,15 @@ class Course:
     snapshots: tuple[int, ...] = ()
     notices: tuple[str, ...] = ()
     """What could not be read, and where."""
+    sealing_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """A course as one strategy wrote it.
+
+    `footprint` is told for a storage that keeps objects: what is appended is an object a write there. With `appends`
+    a file or a table takes all of it as one, which `in_one` tells.
 
     `saved` are the numbers of loops (counted from 1) after which everything up to there was durable, in order;
     what a crash costs follows from them. `cpu_s` is processor time, in seconds.
@@ -57,3 +65,12 @@ class Encoded:
     footprint: Footprint
     cpu_s: float
     saved: tuple[int, ...] = field(default=())
+    appends: bool = False
+
+    @property
+    def in_one(self) -> Footprint:
+        """The footprint where what is appended goes into one file or table: a local disk, EBS, EFS, PostgreSQL."""
+        if not self.appends:
+            return self.footprint
+        kept = self.footprint.kept.total
+        return Footprint.of(self.footprint.writes, stored_bytes=kept, objects=1 if kept else 0)
