@@ -1,4 +1,4 @@
-"""Many traces under every strategy, in one table: `python -m indelible.bill.tables DIR|FILE.jsonl …`.
+"""Many traces under every strategy, in one table.
 
 Owns: the sums by kind of agent, and how they are printed.
 Must never: add up what was not encoded.
@@ -7,7 +7,6 @@ Invariant: a kind's bytes are the sum over its traces of all bytes that a strate
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from indelible.bill import compression
 from indelible.bill.strategies import OURS, STRATEGIES, encode, raw_bytes
 from indelible.bill.traces import read
-from indelible.errors import IndelibleError, Misuse
+from indelible.errors import Misuse
 
 RAW = "raw"
 
@@ -60,7 +59,7 @@ def files(paths: Iterable[Path]) -> list[Path]:
     """The traces that `paths` name, a folder's by name. Raises `Misuse` if there are none."""
     found = [each for path in paths for each in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
     if not found:
-        raise Misuse("there is no trace to read", hint="python -m indelible.bill.tables FILE.jsonl")
+        raise Misuse("there is no trace to read", hint="indelible bill --trace FILE.jsonl")
     return found
 
 
@@ -91,24 +90,14 @@ def render(kinds: list[Kind]) -> str:
     return "\n".join(each.rstrip() for each in lines)
 
 
-def main(arguments: list[str]) -> int:
-    """Print both tables for the traces named. `--steps` takes every line of a trace for a loop."""
-    per = "step" if "--steps" in arguments else "loop"
-    try:
-        paths = files(Path(name) for name in arguments if name != "--steps")
-        kinds = measure(paths, per=per)
-        print(render(kinds))
-        for notice in (notice for kind in kinds for notice in kind.notices):
-            print(notice)
-        largest = max(paths, key=lambda path: path.stat().st_size)
-        for actions, told in ((True, "as of a run"), (False, "with each content once")):
-            print(f"\nthe journal of {largest.name}, {told}:")
-            print(compression.render(compression.table(read(largest, per=per, actions=actions))))
-    except IndelibleError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def report(paths: Iterable[Path], progress: Progress | None = None, *, per: str = "loop") -> str:
+    """Both tables as text: the traces under every strategy, what could not be read of them, and the compression of the
+    journal of the largest. Raises as `measure` does."""
+    paths = files(paths)
+    kinds = measure(paths, progress, per=per)
+    parts = [render(kinds), *(notice for kind in kinds for notice in kind.notices)]
+    largest = max(paths, key=lambda path: path.stat().st_size)
+    for actions, told in ((True, "as of a run"), (False, "with each content once")):
+        rows = compression.table(read(largest, per=per, actions=actions))
+        parts += [f"\nthe journal of {largest.name}, {told}:", compression.render(rows)]
+    return "\n".join(parts)

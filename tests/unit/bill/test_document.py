@@ -69,7 +69,7 @@ def test_a_pointer_names_its_keys(keys: list[str]) -> None:
 
 
 def test_a_dump_is_what_json_dumps_gives() -> None:
-    value = {"é": [1, 2.5, None, True, "\n\u2028", {}]}
+    value: Any = {"é": [1, 2.5, None, True, "\n\u2028", {}]}
     assert dump(value) == json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
     assert dump("\ud800") == b'"\xed\xa0\x80"'
 

@@ -139,7 +139,13 @@ def test_another_currency_is_refused(tmp_path: Path) -> None:
 def test_a_missing_cost_is_unknown_and_no_zero(tmp_path: Path) -> None:
     """B113: what has no known price makes its loop unknown; a tool that tells of no price is free."""
     free = {key: value for key, value in LINE.items() if key != "cost"}
-    lines = [LINE, {**free, "kind": "tool"}, {**free, "loop": 2}, {**LINE, "loop": 2}, {**LINE, "loop": 3, "cost": None}]
+    lines = [
+        LINE,
+        {**free, "kind": "tool"},
+        {**free, "loop": 2},
+        {**LINE, "loop": 2},
+        {**LINE, "loop": 3, "cost": None},
+    ]
     assert [loop.usd for loop in read(write(tmp_path / "t.jsonl", lines)).loops] == [0.5, None, None]
 
 
