@@ -48,10 +48,15 @@ def show(run_id: str, store: str, as_json: bool, limit: int) -> int:
         entry, found = recover(runs, run_id, "show", store)
         said = pending(runs, found.record)
         takeovers = _takeovers(runs, run_id)
+        saved = runs.meter(run_id).calls
     record = found.record
     wait = record.open_wait
     stands = standing(record.status, entry.live, wait.kind if wait else "")
     facts = _facts(entry, found, stands)
+    facts["usage"]["saved"] = {
+        "usd": saved.saved_usd, "unpriced": saved.saved_unpriced, "tokens": saved.saved_tokens,
+        "seconds": saved.saved_seconds,
+    }  # fmt: skip
     if as_json:
         facts["state"] = {name: _field(doc) for name, doc in record.doc.items()}
         facts["unknown_fields"] = jsonable(record.unknown_fields)
@@ -121,6 +126,10 @@ def _say_facts(facts: dict[str, Any]) -> None:
         f"calls: {usage['calls']} made, {usage['from_journal']} from the journal, "
         f"{dollars(usage['usd'], usage['unpriced'])}, {usage['tokens_in']} tokens in, {usage['tokens_out']} out"
     )
+    if usage["from_journal"]:
+        saved = usage["saved"]
+        money = dollars(saved["usd"], saved["unpriced"])
+        say(f"  what came from the journal saved {money}, {saved['tokens']} tokens and {saved['seconds']:.1f} s")
     say(f"started {facts['started_at']}, last event {facts['updated_at']} (number {facts['events']})")
     if facts["error"]:
         say(f"error: {safe(facts['error'])}")

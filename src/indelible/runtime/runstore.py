@@ -28,6 +28,7 @@ from indelible.runtime.actions import resolve
 from indelible.runtime.holding import Holding, Observer
 from indelible.runtime.importing import must_not_be_imported
 from indelible.runtime.leases import Renewer
+from indelible.runtime.meter import Meter, measured
 from indelible.runtime.runs import Run
 from indelible.stores import open_store
 from indelible.stores.base import Query, RunEntry, Store, Write, check_run_id
@@ -120,6 +121,21 @@ class RunStore:
                 return
             for offset, event in enumerate(opened.events):
                 yield opened.after_seq + 1 + offset, event
+
+    def meter(self, run_id: str) -> Meter:
+        """What a run has written and what its calls have cost, read from its journal in one pass.
+
+        Of a damaged journal what can be read is counted, and `notices` tell. Raises `UnknownRun`.
+        """
+        found = measured(self.store, check_run_id(run_id))
+        if not found.batches:
+            raise UnknownRun(f"there is no run {run_id!r} in {self.url}", hint="indelible ls", run=run_id)
+        return found
+
+    def meters(self, *, statuses: set[str] | None = None, agent: str | None = None) -> Iterator[Meter]:
+        """The meter of every run that matches; `runtime.meter.total` sums them up."""
+        for entry in self.entries(statuses=statuses, agent=agent):
+            yield measured(self.store, entry.run_id)
 
     def answer(self, run_id: str, value: Any, *, wait: str = "", by: str = "a person") -> Wait:
         """Answer what a parked run asks; durable when it returns. The run goes on when it is resumed.
