@@ -129,6 +129,7 @@ class Spec:
     undo: Callable[..., Any] | None = None
     key: Callable[..., str] | None = None
     approve: bool = False
+    cost_usd: float | None = None
     is_async: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -59,6 +59,10 @@ class Live:
     stored_at_snapshot: int = 0
     actions: dict[str, Spec] = field(default_factory=dict)
     entry: Entry | None = None
+    reserved: dict[str, Any] = field(default_factory=dict)
+    """What calls under way are expected to cost, by call, while there is a budget."""
+    unrecorded_usd: float = 0.0
+    """What calls have cost that have no outcome in the journal, such as one whose result cannot be stored."""
     warnings: list[str] = field(default_factory=list)
     """What was found damaged and passed over, one sentence each."""
 

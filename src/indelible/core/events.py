@@ -46,6 +46,13 @@ class RunClaimed(Event, frozen=True, tag="run.claimed"):
     """Number of events in a torn last batch that was passed over."""
 
 
+class RunBudgeted(Event, frozen=True, tag="run.budgeted"):
+    """From here on the run may spend `usd` US dollars in all. A person's later word is in a `wait.answered`."""
+
+    usd: float
+    by: str
+
+
 class ActionIntended(Event, frozen=True, tag="action.intended"):
     """An idempotent or irreversible action is about to be called. `args` is packed."""
 
@@ -252,13 +259,13 @@ class Unknown(Event, frozen=True, tag="unknown"):
 KNOWN = (
     RunStarted, RunClaimed, ActionIntended, ActionCompleted, ActionFailed, ActionDoubted, ActionSettled,
     ValueRecorded, CycleEntered, CycleParked, WaitAnswered, InboxRead, CycleCommitted, CycleAbandoned, CycleRolledBack,
-    StateMigrated, RunFinished, RunFailed, RunReopened, Answer, Settlement,
+    StateMigrated, RunFinished, RunFailed, RunReopened, RunBudgeted, Answer, Settlement,
 )  # fmt: skip
 
 AnyEvent = (
     RunStarted | RunClaimed | ActionIntended | ActionCompleted | ActionFailed | ActionDoubted | ActionSettled
     | ValueRecorded | CycleEntered | CycleParked | WaitAnswered | InboxRead | CycleCommitted | CycleAbandoned
-    | CycleRolledBack | StateMigrated | RunFinished | RunFailed | RunReopened | Answer | Settlement
+    | CycleRolledBack | StateMigrated | RunFinished | RunFailed | RunReopened | RunBudgeted | Answer | Settlement
 )  # fmt: skip
 
 _TAGS = frozenset(cls.__struct_config__.tag for cls in KNOWN)

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from indelible.core import events as ev
+from indelible.core.budgets import suits
 from indelible.core.codec import from_plain, unpack
 from indelible.core.cycle import Live
 from indelible.core.journal import Journal, Reader, Torn, read_all
-from indelible.core.record import CallRecord, Record
+from indelible.core.record import BUDGET, CallRecord, Record
 from indelible.core.requests import FLUSH, NOW, Append, Steps, StoreCall
 from indelible.errors import StateInvalid
 
@@ -105,7 +106,7 @@ def _effect(live: Live, message: ev.Event, seq: int, at: float) -> ev.Event | No
     record = live.record
     if isinstance(message, ev.Answer):
         wait = record.waits.get(message.wait)
-        if wait is None or wait.answered:
+        if wait is None or wait.answered or (wait.kind == BUDGET and not suits(record, unpack(message.value))):
             return None
         return ev.WaitAnswered(at, record.cycle, message.wait, message.value, message.by, seq)
     if isinstance(message, ev.Settlement):

@@ -26,6 +26,7 @@ from indelible.core.actions import (
     decide,
     keyed_id,
 )
+from indelible.core.budgets import counted, within_budget
 from indelible.core.codec import Plain, digest, from_plain, pack, to_plain, unpack
 from indelible.core.cycle import Entry, Scope
 from indelible.core.failures import describe, rebuild, stops_the_run, text_of
@@ -225,9 +226,15 @@ def _take(a: Attempt, record: CallRecord) -> Any:
 
 
 def _call(a: Attempt, key: str) -> Steps[Any]:
+    """Call the function, if that fits into the run's budget."""
+    child = a.scope.child(a.call, a.spec.effect)
+    steps = _called(a, child, key)
+    return steps if a.entry.live.record.budget is None else within_budget(a.spec, child, steps, bool(a.business))
+
+
+def _called(a: Attempt, child: Scope, key: str) -> Steps[Any]:
     """Call the function, with its intent on disk first if it is a deed."""
     entry, spec, live = a.entry, a.spec, a.entry.live
-    child = a.scope.child(a.call, spec.effect)
     kwargs = a.kwargs
     if a.deed:
         at = yield NOW
@@ -274,7 +281,7 @@ def _completed(a: Attempt, child: Scope, called: Called) -> Steps[None]:
             raise
         # The deed is done whatever its result looks like, and must be known as done.
         result, unstorable = NONE, error
-    usage = used(child, called.value)
+    usage = counted(spec, used(child, called.value))
     paid = usage is not None and usage["usd"] != 0  # None: it cost something, and nobody knows how much
     worth = a.deed or paid or called.took > WORTH_COMMITS * live.commit_cost_s
     event = ev.ActionCompleted(called.at, live.record.cycle, a.call, spec.name, spec.effect, result,
@@ -289,25 +296,27 @@ def _raised(a: Attempt, child: Scope, error: Exception, key: str) -> Steps[Any]:
     """Record what an action raised. An irreversible one is in doubt unless it failed cleanly."""
     spec, record = a.spec, a.entry.live.record
     at = yield NOW
-    usage = pack(child.usage) if child.usage else b""
-    failed = ev.ActionFailed(at, record.cycle, record.attempt, a.call, spec.name, spec.effect, describe(error),
-                             usage=usage, business=bool(a.business))  # fmt: skip
+    cost = counted(spec, child.usage, clean=spec.effect is Effect.IRREVERSIBLE)
+    failed: ev.Event = ev.ActionFailed(at, record.cycle, record.attempt, a.call, spec.name, spec.effect, describe(error),
+                                       usage=pack(cost) if cost else b"", business=bool(a.business))  # fmt: skip
     if spec.effect is not Effect.IRREVERSIBLE:
         if not stops_the_run(error):  # else it would be raised again by the journal on every resume
-            yield Append(failed)
+            yield Append(failed, durable=cost is not None and cost["usd"] != 0)
         raise error
+    if stops_the_run(error):  # the same: what is known of the deed is that it did not happen
+        failed = ev.ActionSettled(at, record.cycle, a.call, spec.name, False, NOBODY)
     if isinstance(error, (DidNotHappen, *spec.fails_cleanly)):
         yield Append(failed, durable=True)
         raise error
     yield Append(ev.ActionDoubted(at, record.cycle, a.call, spec.name, text_of(error)))
     probed, answer = yield from _probe(a, key)
     if probed is Probed.HAPPENED:
-        return (yield from _record_happened(a, answer, probed, usage))
+        return (yield from _record_happened(a, answer, probed, child.usage))
     if probed is Probed.DID_NOT_HAPPEN or spec.on_doubt is OnDoubt.ASSUME_NOT:
         yield Append(failed, durable=True)
         raise error
     if spec.on_doubt is OnDoubt.ASSUME_HAPPENED:
-        return (yield from _record_happened(a, Happened(), probed, usage))
+        return (yield from _record_happened(a, Happened(), probed, child.usage))
     raise _doubt(a, answer) from error
 
 
@@ -334,7 +343,7 @@ def _probe(a: Attempt, key: str) -> Steps[tuple[Probed, Any]]:
     )
 
 
-def _record_happened(a: Attempt, answer: Any, probed: Probed, usage: bytes = b"") -> Steps[Any]:
+def _record_happened(a: Attempt, answer: Any, probed: Probed, reported: dict[str, Any] | None = None) -> Steps[Any]:
     """Record that the action happened though its own return was never seen."""
     spec, unstorable = a.spec, ""
     source = "probe" if probed is Probed.HAPPENED else "policy"
@@ -342,9 +351,10 @@ def _record_happened(a: Attempt, answer: Any, probed: Probed, usage: bytes = b""
         result = pack(to_plain(answer.result, spec.types, f"the result its probe gave for {spec.name}()"))
     except NotStorable as error:
         result, unstorable = NONE, error.what
-    at = yield NOW
+    at, cost = (yield NOW), counted(spec, reported)
     event = ev.ActionCompleted(at, a.entry.live.record.cycle, a.call, spec.name, spec.effect, result, source=source,
-                               usage=usage, business=bool(a.business), unstorable=unstorable)  # fmt: skip
+                               usage=pack(cost) if cost else b"", business=bool(a.business),
+                               unstorable=unstorable)  # fmt: skip
     yield Append(event, durable=True)
     if unstorable:
         raise NotStorable(f"{spec.name} happened, but its result could not be kept: {unstorable}")

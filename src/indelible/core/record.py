@@ -20,6 +20,8 @@ from indelible.core.codec import unpack
 from indelible.errors import JournalDamaged
 
 RUNNING, PARKED, FINISHED, FAILED = "running", "parked", "finished", "failed"
+BUDGET, UNPRICED = "budget", "unpriced"
+"""What a run waits for when it has a budget: a larger one; leave to go on without knowing a price."""
 
 INTENDED, COMPLETED, FAILED_CALL, SETTLED_NOT = "intended", "completed", "failed", "settled not"
 DEEDS = ("idempotent", "irreversible")
@@ -131,6 +133,16 @@ class Record(msgspec.Struct):
     inbox_seq: int = 0
     unknown_events: int = 0
     usage: Usage = msgspec.field(default_factory=Usage)
+    budget: float | None = None
+    """What the run may spend in all, in US dollars."""
+    budget_given: float | None = None
+    """What its caller gave last; a person may have set another one since."""
+    costs: dict[str, float] = msgspec.field(default_factory=dict)
+    """The most that a call has cost, by action; 0 if one has returned and none told of any cost."""
+    unpriced: dict[str, str] = msgspec.field(default_factory=dict)
+    """Actions that had a call whose price is not known, and the model that it named."""
+    let_unpriced: list[str] = msgspec.field(default_factory=list)
+    """Those of them that a person lets go on."""
 
     def find(self, call: str) -> CallRecord | None:
         """The call of that identity, in the open cycle or under a business key."""
@@ -164,6 +176,14 @@ def _claimed(r: Record, _: ev.RunClaimed) -> None:
     r.claims += 1
 
 
+def _budgeted(r: Record, e: ev.RunBudgeted) -> None:
+    r.budget = r.budget_given = e.usd
+    wait = r.open_wait
+    if wait is not None and wait.kind == BUDGET:
+        wait.answered, wait.by = True, e.by
+        r.status, r.waiting = RUNNING, ""
+
+
 def _put(r: Record, call: CallRecord) -> CallRecord:
     call.order = r.seq
     (r.keyed if call.business else r.calls)[call.call] = call
@@ -189,6 +209,8 @@ def _known(r: Record, call: str) -> CallRecord | None:
 
 
 def _completed(r: Record, e: ev.ActionCompleted) -> None:
+    if e.source == "call" or e.usage:  # before the call can be seen to be over: then it is counted
+        _count(r, e.name, e.usage, returned=True)
     call = _known(r, e.call) or _put(
         r, CallRecord(e.call, e.name, e.effect, e.cycle, COMPLETED, business=e.business, within=e.within)
     )
@@ -198,8 +220,6 @@ def _completed(r: Record, e: ev.ActionCompleted) -> None:
     if call.undoes:
         r.keyed.pop(call.undoes, None)  # what was taken back may be done again under its key
     _resolved(r, e.call)
-    if e.source == "call" or e.usage:
-        _count(r, e.usage)
     if e.source == "call":
         return
     if e.source == "policy":
@@ -210,15 +230,17 @@ def _completed(r: Record, e: ev.ActionCompleted) -> None:
 
 def _failed(r: Record, e: ev.ActionFailed) -> None:
     known = _known(r, e.call)
+    if known is not None or e.effect not in DEEDS:  # a deed without an intent was refused, not called
+        _count(r, e.name, e.usage)
     call = known or _put(r, CallRecord(e.call, e.name, e.effect, e.cycle, FAILED_CALL, business=e.business))
     call.status, call.error, call.attempt, call.cycle = FAILED_CALL, e.error, e.attempt, e.cycle
     _resolved(r, e.call)
-    if known is not None or e.effect not in DEEDS:  # a deed without an intent was refused, not called
-        _count(r, e.usage)
 
 
-def _count(r: Record, usage: bytes) -> None:
+def _count(r: Record, name: str, usage: bytes, returned: bool = False) -> None:
     r.usage.calls += 1
+    if not usage and returned:
+        r.costs.setdefault(name, 0.0)
     if usage:
         found: Any = unpack(usage)
         if isinstance(found, dict):
@@ -227,8 +249,10 @@ def _count(r: Record, usage: bytes) -> None:
             usd = found.get("usd")
             if usd is None:
                 r.usage.unpriced += 1
+                r.unpriced[name] = str(found.get("model") or "")
             else:
                 r.usage.usd += usd
+                r.costs[name] = max(usd, r.costs.get(name, 0.0))
 
 
 def _doubted(r: Record, e: ev.ActionDoubted) -> None:
@@ -288,6 +312,10 @@ def _answered(r: Record, e: ev.WaitAnswered) -> None:
     wait.answered, wait.answer, wait.by = True, e.answer, e.by
     if wait.kind == "due":
         r.entered_at = 0.0  # what was waited for is due at the next entry only
+    elif wait.kind == BUDGET:
+        r.budget = cast(float, unpack(e.answer))
+    elif wait.kind == UNPRICED and unpack(e.answer) == "yes":
+        r.let_unpriced.append(cast(dict[str, str], unpack(wait.detail))["action"])
     if r.waiting == e.wait:
         r.status, r.waiting = RUNNING, ""
 
@@ -433,6 +461,7 @@ _FOLDS: dict[type[ev.Event], Callable[[Record, Any], None]] = {
     ev.RunFinished: _finished,
     ev.RunFailed: _run_failed,
     ev.RunReopened: _reopened,
+    ev.RunBudgeted: _budgeted,
     ev.Unknown: _unknown,
     ev.Answer: _misplaced,
     ev.Settlement: _misplaced,

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from indelible.core import events as ev
 from indelible.core import snapshots
+from indelible.core.budgets import CALLER
 from indelible.core.changes import Doc
 from indelible.core.codec import pack, unpack
 from indelible.core.cycle import AgentSpec, Live
@@ -92,7 +93,7 @@ def _fold_tail(start: Recovered, batches: Iterable[tuple[int, int, bytes]]) -> N
         start.stored_bytes += opened.stored_bytes
 
 
-def accept(live: Live, objective: str, library: str) -> Steps[None]:
+def accept(live: Live, objective: str, library: str, budget: float | None = None) -> Steps[None]:
     """Accept a new run: its first state, with what the start function does, is durable when this returns."""
     agent, workspace = live.agent, live.workspace
     at = yield NOW
@@ -108,7 +109,9 @@ def accept(live: Live, objective: str, library: str) -> Steps[None]:
     doc = pack(cast(Any, workspace.doc))
     started = ev.RunStarted(at, live.record.run_id, agent.name, agent.version, pack(objective), doc,
                             agent.shape.fingerprint, library)  # fmt: skip
-    yield Append(started, durable=True)
+    yield Append(started, durable=budget is None)
+    if budget is not None:  # in one batch: there is no moment at which the run is known without it
+        yield Append(ev.RunBudgeted(at, budget, CALLER), durable=True)
     live.workspace = Workspace(agent.shape, live.record.doc)  # the fold's own document: it is folded into once only
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from indelible.core import events as ev
+from indelible.core.budgets import at_opening
 from indelible.core.changes import FAILED as FAILED_ITEMS
 from indelible.core.changes import Change
 from indelible.core.codec import pack
@@ -22,7 +23,7 @@ from indelible.core.state import Workspace
 from indelible.errors import Misuse
 
 
-def reopen(live: Live, claimed: ev.RunClaimed | None) -> Steps[None]:
+def reopen(live: Live, claimed: ev.RunClaimed | None, budget: float | None = None) -> Steps[None]:
     """Take a failed run up again; durable when it returns. `claimed` is what its opening has not written yet.
 
     Raises `Misuse` if it has not failed, and what `fit` raises, so that no run is reopened which this code could
@@ -33,6 +34,7 @@ def reopen(live: Live, claimed: ev.RunClaimed | None) -> Steps[None]:
     if claimed is not None:
         yield Append(claimed)
     yield from migrate(live, moved)
+    yield from at_opening(live, budget)
     at = yield NOW
     yield Append(ev.RunReopened(at, pack(cast(Any, revived(live.record)))), durable=True)
     live.workspace = Workspace(live.agent.shape, live.record.doc)

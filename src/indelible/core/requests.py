@@ -62,6 +62,15 @@ class Called:
         self.at = at
 
 
+class Alone:
+    """Run `step`, which touches memory only, while no other such step of this run runs. Answer: what it returns."""
+
+    __slots__ = ("step",)
+
+    def __init__(self, step: Callable[[], Any]) -> None:
+        self.step = step
+
+
 class Now:
     """Answer: epoch seconds."""
 
@@ -95,10 +104,12 @@ class Enter:
     """Wait until nobody else in this process performs the keyed action `call`, then hold it.
 
     `within`: the actions being performed from which it is called, which go on only after it.
+    Answer: what lets go of it. With `must` False it is None where waiting would never end, in place of an error.
     """
 
     call: str
     within: tuple[str, ...] = ()
+    must: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ def respond(port: Port, request: Any) -> Any:
     if kind is Enter:
         while isinstance(gate := port.try_gate(request.call, request.within), Future):
             try:
+                if not request.must and _in_event_loop():
+                    return None
                 _wait(gate, "the same keyed action is being performed by the running event loop")
             finally:
                 port.waited(request.call, request.within)

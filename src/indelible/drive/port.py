@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from indelible.core.events import Event
-from indelible.core.requests import Entropy, Now, Steps
+from indelible.core.requests import Alone, Entropy, Now, Steps
 from indelible.drive.clock import Clock
 from indelible.errors import Misuse
 
@@ -62,6 +62,9 @@ class Port:
             return self.clock.now()
         if kind is Entropy:
             return self.clock.entropy(request.size)
+        if kind is Alone:
+            with self._mutex:
+                return request.step()
         raise TypeError(f"the protocol asked for {kind.__name__}, which no driver answers")
 
     def try_gate(self, call: str, within: tuple[str, ...] = ()) -> Callable[[], None] | Future[None]:

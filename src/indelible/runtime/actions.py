@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from indelible.core.actions import Effect, Happened, NotHappened, OnDoubt, ProbeAnswer, Spec, UnknownAnswer
+from indelible.core.budgets import money
 from indelible.core.codec import GENERIC
 from indelible.core.cycle import Scope
 from indelible.core.perform import perform
@@ -122,6 +123,7 @@ def action(
     undo: Callable[..., Any] | None = None,
     key: Callable[..., str] | None = None,
     approve: bool = False,
+    cost_usd: float | None = None,
     name: str | None = None,
 ) -> Callable[[Callable[P, R]], Action[P, R]]: ...
 def action(fn: Any = None, /, **options: Any) -> Any:
@@ -139,6 +141,8 @@ def action(fn: Any = None, /, **options: Any) -> Any:
         `result` and its `key`.
     key: a business key from the arguments; it replaces the call's identity for the whole run.
     approve: ask a person before it is done.
+    cost_usd: what one call costs at most, in US dollars: for the run's budget, and for what it has cost if the call
+        does not report that itself. What actions called in it cost is not part of it.
     name: its name in the journal, if not the function's own.
 
     A parameter called `key` receives the idempotency key, which is stored before the call and
@@ -165,6 +169,8 @@ def _spec(fn: Any, options: dict[str, Any]) -> Spec:
         raise Misuse(f"action {name} is {effect}; a probe is for irreversible ones", hint='effect="irreversible"')
     if options.get("approve") and effect is Effect.REPEATABLE:
         raise Misuse(f"action {name} is repeatable; approval is for deeds", hint='effect="irreversible"')
+    if options.get("cost_usd") is not None and money(options["cost_usd"]) is None:
+        raise Misuse(f"action {name}: cost_usd is a finite number from 0 up", hint="@action(cost_usd=0.02)")
     spec = Spec(fn, name, effect, on_doubt=on_doubt, **options)
     for part in (spec.probe, spec.undo):
         if part is not None and inspect.iscoroutinefunction(part) and not spec.is_async:

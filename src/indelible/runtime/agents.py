@@ -86,15 +86,16 @@ class Declared(Generic[S]):
             )
 
     def _run(
-        self, store: RunStore, run_id: str | None, objective: str | None, observe: Observer | None, retry: bool
-    ) -> Run[S]:
+        self, store: RunStore, run_id: str | None, objective: str | None, observe: Observer | None, retry: bool,
+        budget_usd: float | None,
+    ) -> Run[S]:  # fmt: skip
         if run_id is None:
             if retry:
                 raise Misuse("which run is to be retried?", hint=f'{self.name}.run(run_id="...", retry=True)')
             if objective is None:
                 raise Misuse("neither an objective nor a run id was given", hint=f'{self.name}.run("...")')
             run_id = f"{self.name}-{store.clock.entropy(4).hex()}"
-        return store.run(run_id, self, objective, observe=observe, retry=retry)
+        return store.run(run_id, self, objective, observe=observe, retry=retry, budget_usd=budget_usd)
 
 
 class Agent(Declared[S]):
@@ -116,6 +117,7 @@ class Agent(Declared[S]):
         stop: Stop = _never,
         observe: Observer | None = None,
         retry: bool = False,
+        budget_usd: float | None = None,
     ) -> Outcome:
         """Start the run, or resume it, and go on until it ends or waits for a person.
 
@@ -124,6 +126,10 @@ class Agent(Declared[S]):
         observe: called with each event. If it raises, the run goes on without it; then that is raised.
         retry: take up a run that has failed: its failed tasks go back into their queues, with their attempts
             counted anew, and what it has done is not done again. Raises `Misuse` if it has not failed.
+        budget_usd: what the run may spend in all, in US dollars; before a call that would pass it the run parks, and
+            `store.answer(run_id, 10.0)` or `indelible answer RUN --budget 10` lets it go on. It is kept with the run.
+            Another value replaces it; the value of last time leaves what a person has set since. Needs actions that
+            report what they cost (`usage`) or declare it (`cost_usd=`). Raises `Misuse` unless it is above 0.
 
         Everything up to the last commit is durable when it returns or raises. Raises `RunBusy`
         if a live process holds the run, `RunMismatch` if the id belongs to another agent or
@@ -133,9 +139,10 @@ class Agent(Declared[S]):
         if not isinstance(store, RunStore):
             with open_runs(store) as opened:
                 return self.run(
-                    objective, store=opened, run_id=run_id, wait=wait, stop=stop, observe=observe, retry=retry
-                )
-        with self._run(store, run_id, objective, observe, retry) as run:
+                    objective, store=opened, run_id=run_id, wait=wait, stop=stop, observe=observe, retry=retry,
+                    budget_usd=budget_usd,
+                )  # fmt: skip
+        with self._run(store, run_id, objective, observe, retry, budget_usd) as run:
             port = run._holding.port
             blocking.drive(port, pursue(run._held, port, wait, stop))
             return run.outcome
@@ -160,15 +167,17 @@ class AsyncAgent(Declared[S]):
         stop: Stop = _never,
         observe: Observer | None = None,
         retry: bool = False,
+        budget_usd: float | None = None,
     ) -> Outcome:
         """As `Agent.run`, awaited."""
         must_not_be_imported(f"{self.name}.run(...)")
         if not isinstance(store, RunStore):
             with open_runs(store) as opened:
                 return await self.run(
-                    objective, store=opened, run_id=run_id, wait=wait, stop=stop, observe=observe, retry=retry
-                )
-        async with self._run(store, run_id, objective, observe, retry) as run:
+                    objective, store=opened, run_id=run_id, wait=wait, stop=stop, observe=observe, retry=retry,
+                    budget_usd=budget_usd,
+                )  # fmt: skip
+        async with self._run(store, run_id, objective, observe, retry, budget_usd) as run:
             port = run._holding.port
             await aio.drive(port, pursue(run._held, port, wait, stop))
             return run.outcome

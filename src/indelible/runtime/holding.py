@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from indelible.core import events as ev
+from indelible.core.budgets import at_opening, checked
 from indelible.core.codec import unpack
 from indelible.core.cycle import AgentSpec, Live
 from indelible.core.inbox import has_news, read_inbox
@@ -55,7 +56,9 @@ class Holding:
         agent: AgentSpec,
         objective: str | None,
         observe: Observer | None = None,
+        budget_usd: float | None = None,
     ) -> None:
+        self.budget = None if budget_usd is None else checked(budget_usd)
         self.run_id = check_run_id(run_id)
         self.objective = objective
         self.agent = agent
@@ -171,7 +174,7 @@ class Holding:
                     hint=f"indelible verify {self.run_id}",
                     run=self.run_id,
                 )
-            yield from accept(live, self.objective, __version__)
+            yield from accept(live, self.objective, __version__, self.budget)
         elif going:
             moved = fit(live)
         elif agent.shape.matches(record.doc):
@@ -189,6 +192,8 @@ class Holding:
             yield from wake(live, False, _never)
         else:
             yield from read_inbox(live)  # also of a run that has ended: a deed in doubt may have been settled since
+        if going:
+            yield from at_opening(live, self.budget)
         yield FLUSH
         return live
 

@@ -28,6 +28,8 @@ class About(msgspec.Struct, array_like=True):
     kind: str = ""
     question: str = ""
     in_doubt: int = 0
+    spent: float = 0.0
+    budget: float | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -37,7 +39,8 @@ _decoder = msgspec.msgpack.Decoder(About)
 def label_of(record: Record) -> Label:
     """The label of a run as it stands."""
     wait = record.open_wait
-    about = About(_text(record.objective), record.version, record.committed, in_doubt=len(record.doubts))
+    about = About(_text(record.objective), record.version, record.committed, in_doubt=len(record.doubts),
+                  spent=record.usage.usd, budget=record.budget)  # fmt: skip
     if wait is not None:
         about.kind, about.question = wait.kind, wait.question[:MAX_TEXT]
     wake_at = wait.wake_at or None if wait is not None else None

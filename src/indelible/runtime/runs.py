@@ -18,7 +18,7 @@ from indelible.core import events as ev
 from indelible.core import protocol
 from indelible.core.codec import Types, from_plain, pack, to_plain, unpack
 from indelible.core.cycle import Live, Scope
-from indelible.core.record import FINISHED, RUNNING, Record
+from indelible.core.record import BUDGET, FINISHED, RUNNING, UNPRICED, Record
 from indelible.core.recovery import recover
 from indelible.core.reopening import must_have_failed, reopen
 from indelible.core.requests import NOW, Append, Entropy, Park, Steps
@@ -26,7 +26,7 @@ from indelible.core.state import State
 from indelible.drive import aio, blocking
 from indelible.drive.clock import Random, seeded
 from indelible.drive.context import current, host, restore
-from indelible.errors import Diverged, IndelibleError, InDoubt, Misuse, StoreUnavailable, UnknownRun
+from indelible.errors import BudgetExceeded, Diverged, IndelibleError, InDoubt, Misuse, StoreUnavailable, UnknownRun
 
 if TYPE_CHECKING:
     from indelible.runtime.holding import Holding
@@ -38,7 +38,7 @@ S = TypeVar("S", bound=State)
 class Outcome:
     """How a run stands: `finished`, `failed`, `parked`, or `running` if it was stopped between two cycles.
 
-    For a parked run `kind` says what it waits for (`ask`, `approve`, `doubt`, `diverged`,
+    For a parked run `kind` says what it waits for (`ask`, `approve`, `doubt`, `diverged`, `budget`, `unpriced`,
     `sleep`, `due`), `question` is for the person, `wake_at` (epoch seconds) is set if a time ends it.
     """
 
@@ -209,7 +209,7 @@ class Run(Generic[S]):
             opened = True
             host(self._held)
             if self._retry:
-                blocking.drive(self._holding.port, reopen(self._held, self._holding.claimed))
+                blocking.drive(self._holding.port, reopen(self._held, self._holding.claimed, self._holding.budget))
         except BaseException as error:
             # It may be open if Ctrl-C came when `open` was done and the block not begun.
             if opened or not isinstance(error, Exception):
@@ -232,7 +232,7 @@ class Run(Generic[S]):
         host(self._held)
         if self._retry:
             try:
-                await aio.drive(self._holding.port, reopen(self._held, self._holding.claimed))
+                await aio.drive(self._holding.port, reopen(self._held, self._holding.claimed, self._holding.budget))
             except BaseException:
                 await self._holding.aclose()
                 raise
@@ -357,6 +357,9 @@ def _nothing_to_enter(record: Record) -> IndelibleError:
         call = wait.wait.partition(":")[2]
         hint = f"indelible settle {run_id} {call} --happened | --did-not-happen"
         return InDoubt(what, hint=hint, run=run_id, call=call)
+    if wait.kind in (BUDGET, UNPRICED):
+        answer = "--budget USD" if wait.kind == BUDGET else "yes"
+        return BudgetExceeded(what, hint=f"indelible answer {run_id} {answer}", run=run_id)
     if wait.kind == "diverged":
         return Diverged(what, hint=f"indelible answer {run_id} recorded|both", run=run_id)
     return Misuse(what, hint=f"indelible show {run_id}", run=run_id)

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, overload
 
 from indelible.core import events as ev
+from indelible.core.budgets import must_suit
 from indelible.core.codec import GENERIC, pack, to_plain
 from indelible.core.cycle import AgentSpec
 from indelible.core.inbox import Inbox, inbox_of, open_inbox
 from indelible.core.journal import Reader, Torn, read_all
-from indelible.core.record import CallRecord, Wait
+from indelible.core.record import BUDGET, UNPRICED, CallRecord, Wait
 from indelible.core.recovery import Recovered, recover
 from indelible.core.state import Shape, State
 from indelible.drive import blocking
@@ -56,16 +57,16 @@ class RunStore:
     @overload
     def run(
         self, run_id: str, agent: type[S], objective: str | None = None, *, observe: Observer | None = None,
-        retry: bool = False,
+        retry: bool = False, budget_usd: float | None = None,
     ) -> Run[S]: ...  # fmt: skip
     @overload
     def run(
         self, run_id: str, agent: Any, objective: str | None = None, *, observe: Observer | None = None,
-        retry: bool = False,
+        retry: bool = False, budget_usd: float | None = None,
     ) -> Run[Any]: ...  # fmt: skip
     def run(
         self, run_id: str, agent: Any, objective: str | None = None, *, observe: Observer | None = None,
-        retry: bool = False,
+        retry: bool = False, budget_usd: float | None = None,
     ) -> Run[Any]:  # fmt: skip
         """A run to open with `with` or `async with`: started with `objective` if the id is new, else resumed.
 
@@ -73,6 +74,7 @@ class RunStore:
         `observe` is called with each event as it happens, in this process. If it raises, it is not
         called again, the run goes on, and what it raised is raised when the run is closed.
         `retry` takes up a run that has failed, as `Agent.run` tells; any other is refused with `Misuse`.
+        `budget_usd` is what the run may spend in all, as `Agent.run` tells.
         """
         must_not_be_imported("main()")
         if isinstance(agent, type) and issubclass(agent, State):
@@ -85,7 +87,7 @@ class RunStore:
                 hint="@indelible.agent(state=...) above the function, or give the State class itself",
             )
         holding = Holding(
-            self.store, self._writer, self._renewer, self.clock, run_id, spec, objective, observe
+            self.store, self._writer, self._renewer, self.clock, run_id, spec, objective, observe, budget_usd
         )  # fmt: skip
         return Run(holding, retry)
 
@@ -140,7 +142,8 @@ class RunStore:
     def answer(self, run_id: str, value: Any, *, wait: str = "", by: str = "a person") -> Wait:
         """Answer what a parked run asks; durable when it returns. The run goes on when it is resumed.
 
-        Raises `Misuse` if the run waits for nothing, for a time, or for a settlement.
+        A run that waits for its budget is answered with the new one: in US dollars, in total, and more than it has
+        spent. Raises `Misuse` if the run waits for nothing, for a time, or for a settlement, and for what is no answer.
         """
         record = self.recover(run_id).record
         waiting = [w for w in record.waits.values() if not w.answered]
@@ -154,6 +157,8 @@ class RunStore:
                 hint=f"indelible settle {run_id} {call} --happened | --did-not-happen",
                 run=run_id,
             )
+        if found.kind == BUDGET:
+            value = must_suit(record, value)
         _must_suit(run_id, found, value)
         self._post(run_id, lambda at: ev.Answer(at, found.wait, pack(to_plain(value, GENERIC, "answer")), _name(by)))
         return found
@@ -235,7 +240,7 @@ class RunStore:
 
 
 def _must_suit(run_id: str, wait: Wait, value: Any) -> None:
-    allowed = {"approve": ("yes", "no"), "diverged": ("recorded", "both")}.get(wait.kind)
+    allowed = {"approve": ("yes", "no"), "diverged": ("recorded", "both"), UNPRICED: ("yes",)}.get(wait.kind)
     if wait.kind in ("sleep", "due"):
         raise Misuse(f"run {run_id!r} waits for a time, not for an answer", hint=f"indelible show {run_id}", run=run_id)
     if allowed and value not in allowed:
