@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from indelible.cli.deeds import ORPHANED, Deed, Deeds
-from indelible.cli.options import command
+from indelible.cli.options import ANSWERS, command
 from indelible.cli.reading import WAITS_FOR_A_PERSON, pending, reading, standing
-from indelible.cli.screen import ago, brief, dump, iso, jsonable, moment, note, safe, say, table
+from indelible.cli.screen import ago, brief, dump, iso, jsonable, moment, note, safe, say, spent, table
 from indelible.core.codec import unpack
 from indelible.core.record import FAILED, PARKED, RUNNING, CallRecord, Record, Wait
 from indelible.drive.clock import SystemClock
@@ -44,10 +44,11 @@ def ls(store: str, as_json: bool, limit: int, status: str | None, agent: str | N
         now = SystemClock().now()
         rows = [
             (entry.run_id, standings[entry.run_id], entry.label.agent if entry.label else "-", about.cycle,
-             about.in_doubt or "-", ago(now - entry.updated_at), safe(about.objective, 60))
+             about.in_doubt or "-", spent(about.spent, about.budget), ago(now - entry.updated_at),
+             safe(about.objective, 60))
             for entry, about in listed
         ]  # fmt: skip
-        table(("run", "is", "agent", "cycles", "in doubt", "changed", "objective"), rows)
+        table(("run", "is", "agent", "cycles", "in doubt", "spent", "changed", "objective"), rows)
     if left_out:
         note(f"{left_out} more; --limit 0 lists all")
     return 0
@@ -72,6 +73,8 @@ def _described(entry: RunEntry, about: About, stands: str) -> dict[str, Any]:
         "kind": about.kind or None,
         "question": about.question or None,
         "in_doubt": about.in_doubt,
+        "spent_usd": about.spent,
+        "budget_usd": about.budget,
         "wake_at": iso(entry.label.wake_at or 0.0) if entry.label else None,
         "live": entry.live,
         "owner": describe(entry.owner) if entry.owner else None,
@@ -183,8 +186,7 @@ def _verdict(happened: bool) -> str:
 
 def answer_command(record: Record, wait: Wait, store: str) -> str:
     """How to answer a wait."""
-    choices = {"approve": "yes | no", "diverged": "recorded | both"}.get(wait.kind, "TEXT")
-    return command("answer", record.run_id, choices, store=store)
+    return command("answer", record.run_id, ANSWERS.get(wait.kind, "TEXT"), store=store)
 
 
 def settle_command(record: Record, call: CallRecord, store: str) -> str:

@@ -76,6 +76,8 @@ def _told(event: ev.Event) -> str:
             return f"{event.agent} version {event.version}: {brief(unpack(event.objective), 80)}"
         case ev.RunClaimed():
             return describe(event.owner) + (f"; {event.cut} torn events cut off" if event.cut else "")
+        case ev.RunBudgeted():
+            return f"${event.usd:.10g}, says {event.by}"
         case ev.ActionIntended():
             return f"{event.call} {brief(unpack(event.args), 80)}"
         case ev.ActionCompleted():

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from indelible.cli import options
-from indelible.cli.options import DEFAULT_STORE, Corpus, Deliver, Json, Model, RunId, Store, To
+from indelible.cli.options import DEFAULT_STORE, Budget, Corpus, Deliver, Json, Model, RunId, Store, To
 from indelible.cli.screen import note, prepare_streams, say
 
 
@@ -73,6 +73,7 @@ def run(
     ] = None,
     wait: Wait = True,
     retry: Retry = False,
+    budget: Budget = None,
     corpus: Corpus = None,
     deliver: Deliver = None,
     to: To = None,
@@ -81,7 +82,7 @@ def run(
     """Start a run, or go on with one that is unfinished."""
     from indelible.cli.run import Setup, start
 
-    raise typer.Exit(start(words or [], store, run_id, Setup(corpus, deliver, model, to), wait, retry))
+    raise typer.Exit(start(words or [], store, run_id, Setup(corpus, deliver, model, to), wait, retry, budget))
 
 
 @app.command(epilog=options.EXIT_CODES)
@@ -93,6 +94,7 @@ def resume(
     store: Store = DEFAULT_STORE,
     wait: Wait = True,
     retry: Retry = False,
+    budget: Budget = None,
     corpus: Corpus = None,
     deliver: Deliver = None,
     to: To = None,
@@ -106,10 +108,12 @@ def resume(
     if every:
         if retry:
             raise Misuse("failed runs are retried one by one", hint="indelible ls --status failed")
+        if budget is not None:
+            raise Misuse("a budget is for one run", hint=f"indelible resume RUN AGENT.py:name --budget {budget:.10g}")
         raise typer.Exit(running.resume_all(given, store, setup, _debugging()))
     if not 1 <= len(given) <= 2:
         raise Misuse("say which run, or --all", hint="indelible resume RUN AGENT.py:name   # see: indelible ls")
-    raise typer.Exit(running.resume(given[0], given[1] if len(given) == 2 else "", store, setup, wait, retry))
+    raise typer.Exit(running.resume(given[0], given[1] if len(given) == 2 else "", store, setup, wait, retry, budget))
 
 
 @app.command()
@@ -172,14 +176,15 @@ def inbox(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
 @app.command()
 def answer(
     run_id: RunId,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The answer.")],
+    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="The answer.")] = "",
+    budget: Budget = None,
     wait: Annotated[str, typer.Option("--wait", metavar="NAME", help="Which of several questions; see show.")] = "",
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Answer what a run asks."""
     from indelible.cli.settle import answer
 
-    raise typer.Exit(answer(run_id, text, store, wait))
+    raise typer.Exit(answer(run_id, text, store, wait, budget))
 
 
 @app.command()

@@ -40,6 +40,15 @@ Model = Annotated[
 ]
 
 
+Budget = Annotated[
+    float | None, typer.Option("--budget", metavar="USD", help="What the run may spend in all, in US dollars.")
+]
+ANSWERS = {
+    "approve": "yes | no", "diverged": "recorded | both", "budget": "--budget USD", "unpriced": "yes",
+}  # fmt: skip
+"""What may be answered to each kind of wait; to any other, any text."""
+
+
 def command(verb: str, run_id: str, *rest: str, store: str) -> str:
     """A command about a run, ready to be pasted. `rest` is taken as it is, placeholders included."""
     words = ["indelible", verb]

@@ -107,8 +107,9 @@ class Progress:
                 waiting, done, failed = waiting + len(field[ITEMS]), done + field[DONE], failed + len(field[FAILED])
         usage = self._record.usage
         tasks = f"{waiting} waiting, {done} done" + (f", {failed} failed" if failed else "")
+        of = "" if self._record.budget is None else f" of ${self._record.budget:.10g}"
         calls = f"{many(usage.calls, 'call')} made, {usage.recalled} from the journal"
-        return [tasks, calls, dollars(usage.usd, usage.unpriced)]
+        return [tasks, calls, dollars(usage.usd, usage.unpriced) + of]
 
     def _display(self) -> Any:
         from rich.console import Console

@@ -24,8 +24,9 @@ from indelible.errors import IndelibleError, StoreUnavailable, UnknownRun
 from indelible.runtime.runstore import RunStore, open_runs
 from indelible.stores.base import Query, RunEntry, check_run_id
 
-_PARKED = {"ask": "asks", "approve": "wants approval", "doubt": "in doubt", "sleep": "sleeps", "due": "sleeps"}
-WAITS_FOR_A_PERSON = ("ask", "approve", "diverged", "doubt")
+_PARKED = {"ask": "asks", "approve": "wants approval", "doubt": "in doubt", "sleep": "sleeps", "due": "sleeps",
+           "budget": "over budget"}  # fmt: skip
+WAITS_FOR_A_PERSON = ("ask", "approve", "diverged", "doubt", "budget", "unpriced")
 
 
 @contextmanager

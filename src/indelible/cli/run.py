@@ -14,11 +14,12 @@ from typing import Any
 
 from indelible.cli import loading
 from indelible.cli.faults import UserCode, report
-from indelible.cli.options import FAILED, FAULT, FINISHED, PARKED, command
+from indelible.cli.options import ANSWERS, FAILED, FAULT, FINISHED, PARKED, command
 from indelible.cli.progress import Progress
 from indelible.cli.reading import WAITS_FOR_A_PERSON, about, entry_of, must_exist, pending, reading
 from indelible.cli.screen import jsonable, moment, note, safe, safe_block, say
 from indelible.cli.stopping import Stopping
+from indelible.core.budgets import checked
 from indelible.core.codec import unpack
 from indelible.core.record import FAILED as RUN_FAILED
 from indelible.core.record import FINISHED as RUN_FINISHED
@@ -57,9 +58,12 @@ class Job:
     store: str
     wait: bool
     retry: bool = False
+    budget: float | None = None
 
 
-def start(words: list[str], store: str, run_id: str | None, setup: Setup, wait: bool, retry: bool) -> int:
+def start(
+    words: list[str], store: str, run_id: str | None, setup: Setup, wait: bool, retry: bool, budget: float | None = None
+) -> int:
     """`indelible run`: start a run or go on with it."""
     reference, objective = _split(words)
     if objective is None and run_id is None:
@@ -70,17 +74,23 @@ def start(words: list[str], store: str, run_id: str | None, setup: Setup, wait: 
         _check_objective(objective)
     if run_id is not None:
         check_run_id(run_id)
+    if budget is not None:
+        checked(budget, "--budget 5")
     if objective is None and run_id is not None:
         with reading(store) as runs:
             entry_of(runs, run_id, "show", store)
     agent = loading.load(reference) if reference else setup.agent()
     with Stopping() as stopping, open_runs(store, clock=stopping.clock) as runs:
         name = run_id or f"{agent.name}-{runs.clock.entropy(4).hex()}"
-        return work(runs, Job(agent, reference, name, objective, store, wait, retry), stopping)
+        return work(runs, Job(agent, reference, name, objective, store, wait, retry, budget), stopping)
 
 
-def resume(run_id: str, reference: str, store: str, setup: Setup, wait: bool, retry: bool) -> int:
+def resume(
+    run_id: str, reference: str, store: str, setup: Setup, wait: bool, retry: bool, budget: float | None = None
+) -> int:
     """`indelible resume RUN`: go on with a run that exists."""
+    if budget is not None:
+        checked(budget, "--budget 5")
     with reading(store) as runs:
         entry = entry_of(runs, run_id, "resume", store)
         over = None if retry or entry.head == 0 else _over(runs, run_id)
@@ -94,7 +104,7 @@ def resume(run_id: str, reference: str, store: str, setup: Setup, wait: bool, re
         )
     agent = loading.load(reference) if reference else setup.agent()
     with Stopping() as stopping, open_runs(store, clock=stopping.clock) as runs:
-        return work(runs, Job(agent, reference, run_id, None, store, wait, retry), stopping)
+        return work(runs, Job(agent, reference, run_id, None, store, wait, retry, budget), stopping)
 
 
 def resume_all(references: list[str], store: str, setup: Setup, debug: bool) -> int:
@@ -199,7 +209,7 @@ def _pursue(runs: RunStore, job: Job, stopping: Stopping, progress: Progress) ->
     agent: Any = job.agent
     going: Any = agent.run(
         job.objective, store=runs, run_id=job.run_id, wait=job.wait, stop=stopping.asked, observe=progress.saw,
-        retry=job.retry,
+        retry=job.retry, budget_usd=job.budget,
     )  # fmt: skip
     outcome: Outcome = asyncio.run(going) if isinstance(agent, AsyncAgent) else going
     return outcome
@@ -252,8 +262,7 @@ def _answer(run_id: str, store: str, outcome: Outcome) -> str:
     if outcome.kind == "doubt":
         call = outcome.wait.partition(":")[2]
         return command("settle", run_id, call, "--happened | --did-not-happen", store=store)
-    choices = {"approve": "yes | no", "diverged": "recorded | both"}.get(outcome.kind, "TEXT")
-    return command("answer", run_id, choices, store=store)
+    return command("answer", run_id, ANSWERS.get(outcome.kind, "TEXT"), store=store)
 
 
 def no_objective(reference: str, verb: str = "run") -> Misuse:

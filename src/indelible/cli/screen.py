@@ -132,6 +132,13 @@ def dollars(usd: float, unpriced: int = 0) -> str:
     return f"${usd:.4f}" + (f" + {unpriced} unpriced" if unpriced else "")
 
 
+def spent(usd: float, budget: float | None) -> str:
+    """Money spent, and of what; "-" if there is neither."""
+    if budget is None:
+        return dollars(usd) if usd else "-"
+    return f"{dollars(usd)} of ${budget:.10g}"
+
+
 def brief(value: Any, width: int = 100) -> str:
     """A value from a journal, plain or natural, as one short harmless line."""
     from indelible.core.codec import to_json

@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from indelible.cli.options import command
+from indelible.cli.options import ANSWERS, command
 from indelible.cli.reading import entry_of, pending, reading, recover
 from indelible.cli.screen import brief, note, safe, say
 from indelible.core.codec import unpack
@@ -22,8 +22,11 @@ from indelible.stores.base import RunEntry
 from indelible.stores.owner import describe
 
 
-def answer(run_id: str, text: str, store: str, wait: str) -> int:
-    """Answer what a run asks."""
+def answer(run_id: str, text: str, store: str, wait: str, budget: float | None = None) -> int:
+    """Answer what a run asks; with a `budget` if that is what it waits for."""
+    if (budget is None) == (text == ""):
+        what = "one answer at a time" if text else "what is the answer?"
+        raise Misuse(what, hint=command("answer", run_id, "TEXT | --budget USD", store=store))
     with reading(store) as runs:
         _, found = recover(runs, run_id, "answer", store)
         said = pending(runs, found.record)
@@ -42,11 +45,18 @@ def answer(run_id: str, text: str, store: str, wait: str) -> int:
             f"run {run_id!r}: that was answered already ({given}), and the run has not taken it in yet",
             hint=command("resume", run_id, f"AGENT.py:{record.agent}", store=store),
         )
-    if not text.strip():
-        raise Misuse("the answer is empty", hint=command("answer", run_id, "TEXT", store=store))
+    kind = record.waits[asked].kind if asked else ""
+    if budget is None and not text.strip():
+        raise Misuse("the answer is empty", hint=command("answer", run_id, ANSWERS.get(kind, "TEXT"), store=store))
+    if budget is not None and kind != "budget":
+        known = f"waits for something else: {record.waits[asked].question}" if asked else "does not wait for a budget"
+        onward = command("answer", run_id, ANSWERS.get(kind, "TEXT"), store=store) if asked else command(
+            "resume", run_id, f"AGENT.py:{record.agent}", f"--budget {budget:.10g}", store=store
+        )  # fmt: skip
+        raise Misuse(f"run {run_id!r} {known}", hint=onward)
     with open_runs(store) as writing:
-        kind = record.waits[asked].kind if asked else ""
-        writing.answer(run_id, text.strip().lower() if kind in ("approve", "diverged") else text, wait=wait)
+        given = text.strip().lower() if kind in ("approve", "diverged", "unpriced") else text
+        writing.answer(run_id, given if budget is None else budget, wait=wait)
     say(f"answered; go on: {_onward(record, store)}")
     return 0
 

@@ -12,7 +12,7 @@ from typing import Any
 from indelible.cli.listing import answer_command, settle_command
 from indelible.cli.options import command
 from indelible.cli.reading import WAITS_FOR_A_PERSON, pending, reading, recover, standing
-from indelible.cli.screen import brief, dollars, dump, iso, jsonable, many, moment, safe, safe_block, say, spread
+from indelible.cli.screen import brief, dollars, dump, iso, jsonable, many, moment, safe, safe_block, say, spent, spread
 from indelible.core import events as ev
 from indelible.core.changes import (
     ATTEMPTS,
@@ -103,6 +103,7 @@ def _facts(entry: RunEntry, found: Recovered, stands: str) -> dict[str, Any]:
             "calls": usage.calls, "from_journal": usage.recalled, "tokens_in": usage.tokens_in,
             "tokens_out": usage.tokens_out, "usd": usage.usd, "unpriced": usage.unpriced,
         },
+        "budget_usd": record.budget,
         "waits_for": None if wait is None else {
             "kind": wait.kind, "wait": wait.wait, "question": wait.question, "since": iso(wait.since),
             "wake_at": iso(wait.wake_at), "detail": jsonable(unpack(wait.detail)) if wait.detail else None,
@@ -130,6 +131,8 @@ def _say_facts(facts: dict[str, Any]) -> None:
         saved = usage["saved"]
         money = dollars(saved["usd"], saved["unpriced"])
         say(f"  what came from the journal saved {money}, {saved['tokens']} tokens and {saved['seconds']:.1f} s")
+    if facts["budget_usd"] is not None:
+        say(f"budget: {spent(usage['usd'], facts['budget_usd'])} spent")
     say(f"started {facts['started_at']}, last event {facts['updated_at']} (number {facts['events']})")
     if facts["error"]:
         say(f"error: {safe(facts['error'])}")
