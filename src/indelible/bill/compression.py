@@ -115,9 +115,9 @@ def trained(batches: Batches) -> list[Row]:
         return []
     compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, dict_data=dictionary)
     cpu_s = process_time() - began
-    row = _each("zstd, trained dictionary", batches, _until(len(first), compressor), compressor.memory_size())
+    row = _each("zstd, trained dictionary", batches, _until(len(first), compressor), 0)
     size = len(dictionary.as_bytes())
-    return [Row(row.name, row.stored_bytes + size, row.writes, row.cpu_s + cpu_s, row.memory_bytes + size)]
+    return [Row(row.name, row.stored_bytes + size, row.writes, row.cpu_s + cpu_s, compressor.memory_size() + size)]
 
 
 def _until(count: int, compressor: zstandard.ZstdCompressor) -> Callable[[bytes], bytes]:
