@@ -29,7 +29,7 @@ from indelible.testing.prove import Proof, Size, crash_everywhere
 from tests.tidy.tree import ROOT
 
 HERE = Path(__file__).parent
-SMALL = Size(singles=40, doubles=12, kills=12, random=1)
+SMALL = Size(singles=40, doubles=16, kills=12, random=1)
 SIMULATED = Size(singles=90, doubles=0, kills=0, random=0)
 EXAMPLES = {
     "examples/sync_tool_agent.py": "Compare tea",

@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 from indelible.core.actions import Spec
+from indelible.core.costs import Prompt, Rule
 from indelible.core.journal import Journal
 from indelible.core.record import COMPLETED, CallRecord, Record
 from indelible.core.requests import Park
@@ -51,6 +52,8 @@ class Live:
     resolve: Callable[[str], Spec | None]
     handle: Any = None
     commit_cost_s: float = 0.0005
+    rule: Rule = field(default_factory=Prompt)
+    """When a repeatable result is made durable before its cycle ends."""
     waited: float = 0.0
     """Seconds in which a durable write was under way, since the last commit."""
     price: Callable[[Answer, str], float | None] = lambda _answer, _provider: None

@@ -28,15 +28,13 @@ from indelible.core.actions import (
 )
 from indelible.core.budgets import counted, within_budget
 from indelible.core.codec import Plain, digest, from_plain, pack, to_plain, unpack
+from indelible.core.costs import Where
 from indelible.core.cycle import Entry, Scope
 from indelible.core.failures import describe, rebuild, stops_the_run, text_of
 from indelible.core.record import COMPLETED, FAILED_CALL, INTENDED, NOBODY, SETTLED_NOT, CallRecord
 from indelible.core.requests import NOW, Append, Call, Called, ControlSignal, Enter, Entropy, Park, Sleep, Steps
 from indelible.core.usage import passed, used
 from indelible.errors import DidNotHappen, LeaseLost, Misuse, NotStorable
-
-WORTH_COMMITS = 20
-"""A repeatable result that took longer than this many commits is made durable at once."""
 
 PATIENCE_S = (0.0,) * 16 + (0.01, 0.04, 0.15)
 """How long a deed that seems to diverge waits for other tasks and threads of its cycle to ask for what was done."""
@@ -282,8 +280,9 @@ def _completed(a: Attempt, child: Scope, called: Called) -> Steps[None]:
         # The deed is done whatever its result looks like, and must be known as done.
         result, unstorable = NONE, error
     usage = counted(spec, used(child, called.value))
-    paid = usage is not None and usage["usd"] != 0  # None: it cost something, and nobody knows how much
-    worth = a.deed or paid or called.took > WORTH_COMMITS * live.commit_cost_s
+    usd = usage["usd"] if usage is not None else 0.0  # None: it cost something, and nobody knows how much
+    where = Where(live.journal.seq, live.journal.durable_seq, live.commit_cost_s)
+    worth = a.deed or live.rule.due(called.at, called.took, usd, where)
     event = ev.ActionCompleted(called.at, live.record.cycle, a.call, spec.name, spec.effect, result,
                                called.took, usage=pack(usage) if usage else b"", business=bool(a.business),
                                unstorable=unstorable.what if unstorable else "", within=a.scope.call)  # fmt: skip
@@ -297,8 +296,10 @@ def _raised(a: Attempt, child: Scope, error: Exception, key: str) -> Steps[Any]:
     spec, record = a.spec, a.entry.live.record
     at = yield NOW
     cost = counted(spec, child.usage, clean=spec.effect is Effect.IRREVERSIBLE)
-    failed: ev.Event = ev.ActionFailed(at, record.cycle, record.attempt, a.call, spec.name, spec.effect, describe(error),
-                                       usage=pack(cost) if cost else b"", business=bool(a.business))  # fmt: skip
+    failed: ev.Event = ev.ActionFailed(
+        at, record.cycle, record.attempt, a.call, spec.name, spec.effect, describe(error),
+        usage=pack(cost) if cost else b"", business=bool(a.business),
+    )  # fmt: skip
     if spec.effect is not Effect.IRREVERSIBLE:
         if not stops_the_run(error):  # else it would be raised again by the journal on every resume
             yield Append(failed, durable=cost is not None and cost["usd"] != 0)

@@ -15,6 +15,7 @@ from typing import Any
 from indelible.core import events as ev
 from indelible.core.budgets import at_opening, checked
 from indelible.core.codec import unpack
+from indelible.core.costs import Economic, Economy
 from indelible.core.cycle import AgentSpec, Live
 from indelible.core.inbox import has_news, read_inbox
 from indelible.core.protocol import wake
@@ -64,6 +65,7 @@ class Holding:
         self.agent = agent
         self.port = Port(store, clock)
         self.live: Live | None = None
+        self.economy: Economy | None = None
         self.warnings: list[str] = []
         self.claimed: ev.RunClaimed | None = None
         """What is yet to be written of the claim: nothing is told to a run that has ended, unless it is reopened."""
@@ -162,6 +164,8 @@ class Holding:
         workspace = Workspace(agent.shape, agent.shape.initial_doc())
         live = Live(agent, record, journal, workspace, epoch, resolve, handle, snapshot_size=found.snapshot_size,
                     stored_at_snapshot=-found.stored_bytes, warnings=self.warnings, price=price_of)  # fmt: skip
+        if self.economy is not None:
+            live.rule = Economic(self.economy)
         self.live = live
         self.port.feed = self._feed = Feed(self._writer, live, label_of, self._observe)
         torn = max(0, found.cut_to - record.seq) if found.cut_to else 0

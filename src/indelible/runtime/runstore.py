@@ -7,6 +7,7 @@ Invariant: one writer and one lease renewer per open store.
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any, TypeVar, overload
 from indelible.core import events as ev
 from indelible.core.budgets import must_suit
 from indelible.core.codec import GENERIC, pack, to_plain
+from indelible.core.costs import SECONDS_PER_HOUR, Economy
 from indelible.core.cycle import AgentSpec
 from indelible.core.inbox import Inbox, inbox_of, open_inbox
 from indelible.core.journal import Reader, Torn, read_all
@@ -43,8 +45,9 @@ _open_stores: weakref.WeakSet[RunStore] = weakref.WeakSet()
 class RunStore:
     """Runs in a store. Use it as `with indelible.open("agent.db") as store:` (or `async with`)."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, economy: Economy | None = None) -> None:
         self.store = store
+        self.economy = economy
         self.clock = clock
         self._begin()
         _open_stores.add(self)
@@ -89,6 +92,7 @@ class RunStore:
         holding = Holding(
             self.store, self._writer, self._renewer, self.clock, run_id, spec, objective, observe, budget_usd
         )  # fmt: skip
+        holding.economy = self.economy
         return Run(holding, retry)
 
     def entries(self, *, statuses: set[str] | None = None, agent: str | None = None) -> Iterator[RunEntry]:
@@ -263,13 +267,29 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_runs(
-    url: str | os.PathLike[str], *, durability: str = "full", readonly: bool = False, clock: Clock | None = None
+    url: str | os.PathLike[str], *, durability: str = "full", readonly: bool = False, clock: Clock | None = None,
+    mtbf_hours: float = 24.0, usd_per_hour: float = 1.0, usd_per_write: float = 0.0,
 ) -> RunStore:
     """Open a store of runs: a path such as `agent.db`, or `memory:`.
 
     `durability="full"`: what is acknowledged survives power loss. `"os"`: it survives the death
-    of the process, but power loss may take the last moments. Raises `StoreUnavailable` if the
-    path cannot be used, `FormatTooNew` if a newer release wrote it.
+    of the process, but power loss may take the last moments. `"economic"`: as "full", but within a
+    cycle a repeatable result is written only when the loss to be expected has grown to the price of
+    the write: a crash every `mtbf_hours`, the agent's time at `usd_per_hour`, a write at
+    `usd_per_write` and the time it is measured to take. Deeds and commits are as durable as ever.
+    Raises `StoreUnavailable` if the path cannot be used, `FormatTooNew` if a newer release wrote
+    it, `Misuse` for numbers that cannot be.
     """
-    clock = clock or SystemClock()
-    return RunStore(open_store(os.fspath(url), clock=clock.now, durability=durability, readonly=readonly), clock)
+    clock, economy = clock or SystemClock(), None
+    if durability == "economic":
+        durability, economy = "full", _economy(mtbf_hours, usd_per_hour, usd_per_write)
+    store = open_store(os.fspath(url), clock=clock.now, durability=durability, readonly=readonly)
+    return RunStore(store, clock, economy)
+
+
+def _economy(mtbf_hours: float, usd_per_hour: float, usd_per_write: float) -> Economy:
+    for name, value, least in (("mtbf_hours", mtbf_hours, 1e-9), ("usd_per_hour", usd_per_hour, 0.0),
+                               ("usd_per_write", usd_per_write, 0.0)):  # fmt: skip
+        if type(value) not in (int, float) or not least <= value < math.inf:
+            raise Misuse(f"{name}={value!r} is no such number", hint='durability="economic", mtbf_hours=24')
+    return Economy(mtbf_hours * SECONDS_PER_HOUR, usd_per_hour, usd_per_write)
