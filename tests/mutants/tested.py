@@ -6,6 +6,7 @@ from tests.mutants.planting import Mutant
 
 ACTIONS = "tests/unit/test_actions.py::"
 ASYNC = "tests/unit/test_async.py::"
+BUDGETS = "tests/unit/test_budgets.py::"
 CANCELLED = "tests/unit/test_cancellation.py::"
 CONFORMANCE = "tests/conformance/test_stores.py::TestSqliteStore::"
 CYCLES = "tests/unit/test_cycles.py::"
@@ -27,6 +28,27 @@ RETRY = "tests/unit/test_retry.py::"
 ROWS = "tests/unit/test_sqlite_rows.py::"
 TWO = "tests/crash/test_two_processes.py::"
 WRITER = "tests/unit/test_writer.py::"
+
+BUDGETED = (
+    Mutant("a budget that is not asked", "core/budgets.py",
+           "if not _fits(spent + waiting, expected or 0.0, budget):", "if False:",
+           "finished", BUDGETS + "test_a_run_parks_before_the_call_that_would_pass_its_budget"),
+    Mutant("forget what calls under way may cost", "core/budgets.py",
+           "waiting = sum(held.usd for _, held in under_way)", "waiting = 0.0",
+           ASSERTION, BUDGETS + "TestAtOnce::test_gather"),
+    Mutant("count a recalled call", "core/perform.py",
+           "a.entry.recalled.append(a.call)\n            return _take(a, record)",
+           "a.entry.live.record.usage.usd += 0.1\n            return _take(a, record)",
+           ASSERTION, BUDGETS + "test_an_answer_must_allow_more_than_is_spent"),
+    Mutant("take an unknown price for zero", "core/budgets.py",
+           "unknown = expected is None and name in record.unpriced", "unknown = False", ASSERTION,
+           BUDGETS + "TestUnknownPrices::test_the_next_call_of_that_action_is_asked_about"),
+    Mutant("accept a run before its budget", "core/recovery.py", "durable=budget is None", "durable=True",
+           "assert 1 >= 2", BUDGETS + "test_a_run_is_never_known_without_its_budget"),
+    Mutant("a failed call that is not yet on disk", "core/perform.py",
+           'durable=cost is not None and cost["usd"] != 0', "durable=False", ASSERTION,
+           BUDGETS + "test_a_failure_that_cost_money_is_known_after_a_crash"),
+)  # fmt: skip
 
 CORE = (
     Mutant("a digest that is not chained", "core/journal.py", "blake2b(chain, digest_size=16)",
@@ -219,4 +241,4 @@ RUNTIME = (
            "assert [] == [2]", INBOX + "test_a_message_that_lost_the_race_for_its_place_is_sent_again"),
 )  # fmt: skip
 
-TESTED = (*CORE, *STORES, *DRIVERS, *RUNTIME)
+TESTED = (*BUDGETED, *CORE, *STORES, *DRIVERS, *RUNTIME)

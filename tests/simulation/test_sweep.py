@@ -15,10 +15,10 @@ import pytest
 from indelible.core import snapshots
 from indelible.testing.faults import Fault
 from indelible.testing.simulate import Report, Workload, sweep
-from tests.simulation import workload_async, workload_retried, workload_sync
+from tests.simulation import workload_async, workload_budgeted, workload_retried, workload_sync
 
 WORKLOADS = {w.name: w for w in (workload_sync.WORKLOAD, workload_async.WORKLOAD, workload_async.OWN_LOOP,
-                                  workload_retried.WORKLOAD)}  # fmt: skip
+                                  workload_retried.WORKLOAD, workload_budgeted.WORKLOAD)}  # fmt: skip
 SMALL_SNAPSHOTS = 1_500
 EVERYTHING = os.environ.get("INDELIBLE_SWEEP") == "everything"
 
@@ -50,9 +50,9 @@ def test_sweep(name: str, reports: dict[str, Report], capsys: pytest.CaptureFixt
 
 
 def test_the_sweep_meets_every_kind_of_wait(reports: dict[str, Report]) -> None:
-    """What is never met is not tested: questions, approvals, doubts and divergence all occurred."""
+    """What is never met is not tested: questions, approvals, doubts, divergence and spent budgets all occurred."""
     met = {kind for report in reports.values() for kind in report.waits}
-    assert met >= {"ask", "approve", "doubt", "diverged"}
+    assert met >= {"ask", "approve", "doubt", "diverged", "budget"}
 
 
 def test_a_sweep_is_repeatable() -> None:

@@ -211,17 +211,21 @@ def test_a_retry_storm_ends_at_the_budget(store: RunStore) -> None:
 
 
 def test_a_failure_that_cost_money_is_known_after_a_crash(store: RunStore) -> None:
+    """Else each process of a storm of crashes would begin with the same budget."""
+    on_disk: list[float] = []
+
     def body(run: ind.Run[Memory]) -> None:
         try:
             flaky("once")
         except ConnectionError:
+            on_disk.append(spent(store))
             raise Death from None
 
     agent = agent_of(body)
     for _ in range(2):
         with pytest.raises(Death):
             agent.run("o", store=store, run_id="r", budget_usd=1)
-    assert (len(calls), spent(store)) == (1, 0.1)
+    assert (len(calls), on_disk) == (1, [0.1, 0.1])
 
 
 def test_a_storm_of_results_that_cannot_be_stored_ends_at_the_budget(store: RunStore) -> None:

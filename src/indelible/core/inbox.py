@@ -106,7 +106,9 @@ def _effect(live: Live, message: ev.Event, seq: int, at: float) -> ev.Event | No
     record = live.record
     if isinstance(message, ev.Answer):
         wait = record.waits.get(message.wait)
-        if wait is None or wait.answered or (wait.kind == BUDGET and not suits(record, unpack(message.value))):
+        if wait is None or wait.answered:
+            return None
+        if wait.kind == BUDGET and not suits(record, unpack(message.value)):
             return None
         return ev.WaitAnswered(at, record.cycle, message.wait, message.value, message.by, seq)
     if isinstance(message, ev.Settlement):

@@ -299,6 +299,17 @@ def waits_answered(journal: Journal) -> Iterator[str]:
         yield "a message from the inbox was taken twice"
 
 
+def budget_kept(journal: Journal) -> Iterator[str]:
+    """No call is recorded that was let through beyond the budget of that moment: each that costs must fit in, as long
+    as what it costs is known before."""
+    told = Record("")
+    for seq, event in enumerate(journal.events, 1):
+        fold(told, seq, event)
+        paid = isinstance(event, ev.ActionCompleted | ev.ActionFailed) and event.usage
+        if paid and told.budget is not None and told.usage.usd > told.budget * (1 + 1e-9):
+            yield f"event {seq} ({ev.kind_of(event)}) passed the budget: {told.usage.usd:g} of {told.budget:g} USD"
+
+
 def not_written(after: World, run_id: str, own: int) -> Iterator[str]:
     """A process that was fenced off writes no more; `own` is the head of its journal then."""
     head = max((batch.last_seq for batch in after.store.read(run_id)), default=0)

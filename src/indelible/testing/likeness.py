@@ -42,6 +42,7 @@ def likeness(world: World, journal: Journal, run_id: str, volatile: frozenset[st
         for place, calls in enumerate((record.calls, record.keyed, record.loose, last.calls if last else {}))
         for call in calls.values()
     ]  # fmt: skip
+    parts["spent"] = record.usage.usd if record.budget is not None else 0.0
     parts["waits"] = [(w.wait, w.answered, w.wake_at > world.time, w.answer, w.by) for w in record.waits.values()]
     parts["values"] = (sorted(record.values), record.entered_at > 0)
     parts["given_up"] = last and (last.cycle - record.cycle, sorted(last.waits), sorted(last.values), last.standing)

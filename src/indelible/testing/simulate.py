@@ -340,6 +340,7 @@ class _Sweep:
             *checkers.conserved(end.doc),
             *checkers.values_kept(journal),
             *checkers.waits_answered(journal),
+            *checkers.budget_kept(journal),
         ]
         if end.status != wanted.status or end.result != wanted.result:
             problems.append(f"the run {end.status} with another result than without the crash")
