@@ -81,7 +81,7 @@ def _on_asyncio(path: str, agent: Any, runs: int, cycles: int) -> float:
             await asyncio.gather(*(one(run) for run in opened))
             took = perf_counter() - began
             for run in opened:
-                await run.__aexit__(None)
+                await run.__aexit__(None, None, None)
             return took
 
     return asyncio.run(fleet())
@@ -102,7 +102,7 @@ def _on_threads(path: str, agent: Any, runs: int, cycles: int) -> float:
             done.result()
         took = perf_counter() - began
         for run in opened:
-            run.__exit__(None)
+            run.__exit__(None, None, None)
         return took
 
 
