@@ -46,6 +46,11 @@ def hoarder(run: ind.Run[Research]) -> None:
         run.state.findings.append({"meta": {"x": connection}})
 
 
+@ind.action(cost_usd=6)
+def consult(question: str) -> str:
+    return question
+
+
 def misuse() -> None:
     send_mail("ann@example.org")
 
@@ -100,6 +105,14 @@ def lost() -> None:
     refusal(epochs=4, written=0, after=0)
 
 
+def over_budget() -> None:
+    with ind.open("agent.db") as store, store.run("suppliers", Research, "Find three suppliers", budget_usd=5) as run:
+        with run.cycle():
+            consult("Which supplier?")
+        with run.cycle():
+            consult("Which supplier?")
+
+
 PROVOKED: list[tuple[type[errors.IndelibleError], Callable[[], None]]] = [
     (errors.Misuse, misuse),
     (errors.NotStorable, not_storable),
@@ -108,6 +121,7 @@ PROVOKED: list[tuple[type[errors.IndelibleError], Callable[[], None]]] = [
     (errors.UnknownRun, unknown),
     (errors.StateInvalid, older_code),
     (errors.RunBusy, busy),
+    (errors.BudgetExceeded, over_budget),
     (errors.StaleWriter, stale),
     (errors.LeaseLost, lost),
 ]

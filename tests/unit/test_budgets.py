@@ -449,7 +449,7 @@ class TestAtOnce:
         async def slow(prompt: str) -> str:
             calls.append(prompt)
             if prompt == "late":
-                await asyncio.sleep(3600)
+                await asyncio.Event().wait()
             return prompt
 
         @ind.agent(state=Memory)

@@ -64,8 +64,8 @@ def test_what_is_no_answer_is_misuse_with_the_one_that_is(parked: Stage) -> None
         refused = parked(*words)
         assert refused.code == 2
         assert "try: indelible answer r --budget 0.06" in refused.err
-    for words in (("answer", "r"), ("answer", "r", "yes", "--budget", "1")):
-        assert "indelible answer r TEXT | --budget USD" in parked(*words).err
+    for rest in ((), ("yes", "--budget", "1")):
+        assert "indelible answer r TEXT | --budget USD" in parked("answer", "r", *rest).err
     assert parked("resume", "--all", AGENT, "--budget", "1").code == 2
     parked("run", AGENT, "ask", "--run-id", "q")
     wrong = parked("answer", "q", "--budget", "1")
