@@ -218,6 +218,31 @@ def test_a_question_answered_counts_no_call_again(store: RunStore) -> None:
     agrees(meter, store)
 
 
+def test_what_an_undo_has_used_is_counted_with_it(store: RunStore) -> None:
+    def refund(amount: int) -> None:
+        ind.usage(usd=0.25)
+
+    def fail(amount: int) -> None:
+        ind.usage(usd=0.5)
+        raise ConnectionError("no")
+
+    charge = ind.action(effect="irreversible", undo=refund, name="charge")(lambda amount: amount)
+    book = ind.action(effect="irreversible", undo=fail, name="book")(lambda amount: amount)
+
+    @ind.agent(state=State, name="undoing", attempts=1, backoff_s=0)
+    def agent(run: ind.Run[State]) -> None:
+        charge(5)
+        book(5)
+        raise ValueError("given up")
+
+    assert agent.run("o", store=store, run_id="r").status == "failed"
+    meter = store.meter("r")
+    assert {name: (use.calls, use.failed, use.usd) for name, use in meter.actions.items()} == {
+        "charge": (1, 0, 0.0), "book": (1, 0, 0.0), "undo:charge": (1, 0, 0.25), "undo:book": (1, 1, 0.5),
+    }  # fmt: skip
+    agrees(meter, store)
+
+
 def test_an_opened_and_closed_run_costs_writes_and_no_calls(store: RunStore) -> None:
     """B113: resumed three times and read three times, the sums are the same."""
 

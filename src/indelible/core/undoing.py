@@ -19,6 +19,7 @@ from indelible.core.cycle import Entry, Live, Scope
 from indelible.core.failures import describe
 from indelible.core.record import COMPLETED, DEEDS, FAILED_CALL, INTENDED, CallRecord, Record
 from indelible.core.requests import NOW, Append, Call, Called, Steps
+from indelible.core.usage import used
 from indelible.errors import StaleWriter, StoreUnavailable
 
 
@@ -87,17 +88,20 @@ def _undo(live: Live, scope: Scope, call: CallRecord, spec: Spec) -> Steps[bool]
     intent = ev.ActionIntended(at, record.cycle, record.attempt, f"undo:{call.call}", name, Effect.IDEMPOTENT, call.key,
                                call.args, undoes=call.call)  # fmt: skip
     yield Append(intent, durable=True)
+    child = scope.child(f"undo:{call.call}", Effect.IDEMPOTENT)
     try:
-        called: Called = yield Call(undo, (), given, scope.child(f"undo:{call.call}", Effect.IDEMPOTENT))
+        called: Called = yield Call(undo, (), given, child)
     except Exception as error:
         if isinstance(error, StaleWriter | StoreUnavailable):
             raise  # no fault of the undo: it is run when the run goes on
         at = yield NOW
         yield Append(ev.ActionFailed(at, record.cycle, record.attempt, f"undo:{call.call}", name, Effect.IDEMPOTENT,
-                                     describe(error)), durable=True)  # fmt: skip
+                                     describe(error), usage=pack(child.usage) if child.usage else b""),
+                     durable=True)  # fmt: skip
         return False
+    usage = used(child, called.value)
     done = ev.ActionCompleted(called.at, record.cycle, f"undo:{call.call}", name, Effect.IDEMPOTENT, pack(None),
-                              called.took)  # fmt: skip
+                              called.took, usage=pack(usage) if usage else b"")  # fmt: skip
     yield Append(done, durable=True)
     return True
 

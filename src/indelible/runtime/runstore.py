@@ -11,7 +11,7 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from indelible.core import events as ev
 from indelible.core.budgets import must_suit
@@ -31,11 +31,13 @@ from indelible.runtime.actions import resolve
 from indelible.runtime.holding import Holding, Observer
 from indelible.runtime.importing import must_not_be_imported
 from indelible.runtime.leases import Renewer
-from indelible.runtime.meter import Meter, measured
 from indelible.runtime.runs import Run
 from indelible.stores import open_store
 from indelible.stores.base import Query, RunEntry, Store, Write, check_run_id
 from indelible.stores.writer import Writer
+
+if TYPE_CHECKING:
+    from indelible.runtime.meter import Meter
 
 S = TypeVar("S", bound=State)
 
@@ -133,6 +135,8 @@ class RunStore:
 
         Of a damaged journal what can be read is counted, and `notices` tell. Raises `UnknownRun`.
         """
+        from indelible.runtime.meter import measured
+
         found = measured(self.store, check_run_id(run_id))
         if not found.batches:
             raise UnknownRun(f"there is no run {run_id!r} in {self.url}", hint="indelible ls", run=run_id)
@@ -140,6 +144,8 @@ class RunStore:
 
     def meters(self, *, statuses: set[str] | None = None, agent: str | None = None) -> Iterator[Meter]:
         """The meter of every run that matches; `runtime.meter.total` sums them up."""
+        from indelible.runtime.meter import measured
+
         for entry in self.entries(statuses=statuses, agent=agent):
             yield measured(self.store, entry.run_id)
 
