@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def test_of_even_results_as_many_go_together_as_young_and_daly_say(usd_per_write
     economy, took, usd = Economy(mtbf_s, 0.0, usd_per_write), 10.0, 0.01
     optimum = math.sqrt(2 * usd_per_write * mtbf_s / (usd / took)) / took
     found = flushes(economy, 0.0, took, usd, 20 * math.ceil(optimum) + 20)
-    gaps = {after - before for before, after in zip(found, found[1:], strict=False)}
+    gaps = {after - before for before, after in pairwise(found)}
     assert gaps <= {max(1, math.floor(optimum)), max(1, math.ceil(optimum)), max(1, round(optimum))}
 
 

@@ -31,8 +31,8 @@ MAX_BODY_BYTES = 512 * 1024 * 1024
 _RAW, _BEGINS, _GOES_ON, _ALONE, _CUT = 0, 1, 2, 3, 4
 _HEAD = 18
 _LEVEL = 1
-# What level 1 does, with tables small enough for many open runs (1.1 MB each). `indelible bill --compression` shows what
-# other windows would come to, in bytes and in processor time, on your own data.
+# What level 1 does, with tables small enough for many open runs (1.1 MB each). `indelible bill --compression`
+# shows what other windows would come to, in bytes and in processor time, on your own data.
 STREAM = zstandard.ZstdCompressionParameters(
     window_log=18,
     hash_log=15,

@@ -12,7 +12,7 @@ from indelible.core.costs import Economy
 
 
 def test_what_a_plan_is_expected_to_cost_by_hand() -> None:
-    """Two steps of 100 s and $1, one flush of 10 s and $0.5 after both; a crash every 1,000 s, time is worth nothing."""
+    """Two steps of 100 s and $1, a flush of 10 s and $0.5 after both; a crash every 1,000 s, time worth nothing."""
     economy, run = Economy(1_000.0, 0.0, 0.5), [Step(100.0, 1.0), Step(100.0, 1.0)]
     second, flush = math.exp(-0.1) - math.exp(-0.2), math.exp(-0.2) - math.exp(-0.21)
     assert expected(run, [2], economy, 10.0) == pytest.approx(0.5 + math.exp(0.21) * (1 * second + 2 * flush))
