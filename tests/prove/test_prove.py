@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -23,14 +24,20 @@ from indelible.cli.main import main
 from indelible.core import events as ev
 from indelible.core import perform
 from indelible.core.actions import Effect, Found, OnDoubt, Probed, Verdict, decide
+from indelible.core.record import Record
 from indelible.core.requests import Append
 from indelible.errors import Misuse
+from indelible.testing import prove, prove_limits
+from indelible.testing.checkers import Journal
 from indelible.testing.prove import Proof, Size, crash_everywhere
+from indelible.testing.prove_evidence import Case, Life
+from indelible.testing.prove_judge import Usual, judge
 from tests.tidy.tree import ROOT
 
 HERE = Path(__file__).parent
 SMALL = Size(singles=40, doubles=16, kills=12, random=1)
 SIMULATED = Size(singles=90, doubles=0, kills=0, random=0)
+REAL = Size(singles=0, doubles=0, kills=None, random=0)
 EXAMPLES = {
     "examples/sync_tool_agent.py": "Compare tea",
     "examples/async_gather_agent.py": "rain wind",
@@ -120,6 +127,105 @@ def test_declarations_that_are_not_true(name: str, sentence: str) -> None:
     assert sentences(proof) == [sentence], str(proof)
 
 
+@pytest.mark.parametrize("name", WRONG)
+def test_real_processes_alone_find_what_is_wrong(name: str) -> None:
+    """Each half of a proof can fail by itself."""
+    proof = crash_everywhere(f"{HERE}/wrong_agents/{name}.py:agent", "A B", size=REAL)
+    assert WRONG[name] in sentences(proof), str(proof)
+    assert proof.findings[0].where.startswith("killed at point ")
+
+
+ENDLESS = "after a restart the run does not come to an end: "
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "why"),
+    [
+        ("hanging", SIMULATED, "a process was still running after 0.5 s"),
+        ("hanging", REAL, "a process was still running after 0.5 s"),
+        ("circling", SIMULATED, "a process had done 5,000 operations, and went on"),
+        ("circling", REAL, "a process was still running after 0.5 s"),
+        ("asking", SIMULATED, "15 processes in a row have committed no cycle"),
+        ("asking", REAL._replace(kills=2), "15 processes in a row have committed no cycle"),
+    ],
+)
+def test_an_agent_that_never_finishes(name: str, size: Size, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and the proof comes to an end: what is left of that part is not tried."""
+    monkeypatch.setattr(prove, "limit_for", lambda took: 60.0 if "0.5 s" not in why else 0.5)
+    monkeypatch.setattr(prove_limits, "MAX_IDLE", 15)
+    proof = crash_everywhere(f"{HERE}/wrong_agents/endless.py:{name}", "A", size=size)
+    assert ENDLESS + why in sentences(proof), str(proof)
+    found = next(finding for finding in proof.findings if finding.culprit == "end")
+    assert 1 <= found.cases <= prove.ENOUGH_ENDLESS
+    assert not [finding for finding in proof.findings if finding.rule in ("lost", "repeated", "library")]
+
+
+def test_an_agent_that_does_not_finish_by_itself_is_not_proved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("indelible.testing.prove_killed.UNTOUCHED_S", 0.5)
+    agent = tmp_path / "for_ever.py"
+    agent.write_text("import indelible as ind\n\nclass N(ind.State):\n    n: int = 0\n\n"
+                     "@ind.agent(state=N)\ndef agent(run):\n    run.state.n += 1\n")  # fmt: skip
+    code, out, err = command("prove", str(agent), "A")
+    assert (code, out) == (2, "")
+    assert "does not come to an end without any fault: a process was still running after 0.5 s" in err
+
+
+def test_many_questions_are_not_taken_for_an_endless_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is taken up often and goes on is no endless one."""
+    monkeypatch.setattr(prove_limits, "MAX_IDLE", 5)
+    agent = tmp_path / "curious.py"
+    agent.write_text("import indelible as ind\n\nclass N(ind.State):\n    n: int = 0\n\n"
+                     "@ind.agent(state=N)\ndef agent(run):\n    run.ask(f'{run.state.n}?')\n    run.state.n += 1\n"
+                     f"    if run.state.n > {prove_limits.MAX_IDLE}:\n        run.finish()\n")  # fmt: skip
+    proof = crash_everywhere(f"{agent}:agent", "A", size=Size(singles=2, doubles=0, kills=2, random=0), world=False)
+    assert proof.holds, str(proof)
+
+
+def test_a_call_made_again_in_one_process_is_lost_work() -> None:
+    """As after a roll-back that forgets what was paid for, with no death in between."""
+    end = Journal([], None, Record("prove", status="finished"))
+    usual = Usual(Case("untouched", [Life(journal=end)]))
+    once = Life(began=["ask-1"], journal=end)
+    again = Life(began=["ask-1", "ask-1"], again=["ask-1"], journal=end)
+    undone = Life(began=["ask-1", "undo:ask-1", "ask-1"], again=["ask-1"], journal=end)
+    found = [[fact.sentence for fact in judge(Case("x", [life]), usual)] for life in (once, again, undone)]
+    assert found == [[], ["lost: `ask` was called again in the same process that had got its result"], []]
+
+
+def test_a_file_of_the_agent_makes_a_world_another_one(tmp_path: Path) -> None:
+    """A case is cut short where the rest is known; what lies in the agent's folder belongs to it."""
+    agent = tmp_path / "locking.py"
+    agent.write_text(LOCKING)
+    proof = crash_everywhere(f"{agent}:agent", "A", size=SIMULATED._replace(singles=None), world=False)
+    assert sentences(proof) == ["after a restart the result differs ('locked' instead of 'done'): something is "
+                                "remembered outside State"], str(proof)  # fmt: skip
+    assert proof.findings[0].where.startswith("simulated: die"), "found by a failed call alone, which plays on"
+
+
+LOCKING = """
+import os
+import indelible as ind
+
+class Nothing(ind.State):
+    n: int = 0
+
+@ind.action
+def look(at: str) -> str:
+    return at
+
+@ind.agent(state=Nothing)
+def agent(run: ind.Run[Nothing]) -> None:
+    look("before")
+    if os.path.exists("lock"):  # left by a process that died
+        run.finish("locked")
+        return
+    open("lock", "w").close()
+    look("after")
+    os.unlink("lock")
+    run.finish("done")
+"""
+
+
 def test_the_report_as_a_table() -> None:
     code, out, _ = command("prove", f"{HERE}/wrong_agents/harmful_repeat.py:agent", "A")
     assert code == 5
@@ -127,6 +233,17 @@ def test_the_report_as_a_table() -> None:
     for row in ("simulated points", "double deaths", "real kills", "repeated", "lost", "verdict"):
         assert f"\n{row} " in out
     assert "--seed 1" in out.splitlines()[-1]
+
+
+def test_the_command_that_tries_it_again_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every option and the whole objective, quoted for a shell."""
+    words = ["--full", "--no-world", "--seed", "3", "--answer", "it's so", "--", "agent.py", f'{"tea " * 30}"$x"']
+    proof = Proof("agent.py:agent", words[-1], 3, "full", {}, findings=[prove.Finding("lost", "x", "lost", "here")])
+    monkeypatch.setattr("indelible.cli.prove._named", lambda reference: f"{reference}:agent")
+    monkeypatch.setattr("indelible.cli.prove.crash_everywhere", lambda *_, **__: proof)
+    code, out, _ = command("prove", *words)
+    assert code == 5
+    assert shlex.split(out.splitlines()[-1]) == ["again:", "indelible", "prove", *words]
 
 
 @pytest.mark.parametrize(
@@ -280,6 +397,20 @@ def test_the_fixture(project: Callable[[str], subprocess.CompletedProcess[str]])
 def test_pytest_finds_the_plugin_by_itself() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
     assert declared["pytest11"] == {"indelible": "indelible.testing.pytest_plugin"}
+
+
+def test_the_name_for_tests_without_the_fixture() -> None:
+    from indelible import testing
+
+    assert testing.crash_everywhere is crash_everywhere
+    with pytest.raises(AttributeError, match="crash_nowhere"):
+        _ = testing.crash_nowhere
+
+
+def test_the_page_says_what_the_report_says() -> None:
+    page = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
+    assert [sentence for sentence in WRONG.values() if sentence not in page] == []
+    assert ENDLESS in page
 
 
 def test_the_plugin_loads_nothing_until_it_is_used() -> None:

@@ -8,10 +8,12 @@ Invariant: the report is all that goes to standard output.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -45,7 +47,13 @@ def prove(words: list[str], setup: Setup, *, full: bool, seed: int, as_json: boo
     if as_json:
         dump(proof.to_json())
     else:
-        _show(proof, reference, objective)
+        _show(proof)
+        if not proof.holds:
+            options = ["--full"] * full + ["--no-world"] * (not world) + ["--seed", str(seed), "--answer", answer]
+            for name, value in asdict(setup).items():
+                options += [f"--{name}", value] if value is not None else []
+            given = [*options, "--", *filter(None, [reference]), objective]
+            say(f"again: indelible prove {safe(shlex.join(given))}")
     return FINISHED if proof.holds else FOUND
 
 
@@ -66,16 +74,13 @@ def _shipped(setup: Setup, folder: Path) -> str:
     return f"{file}:researcher"
 
 
-def _show(proof: Proof, reference: str, objective: str) -> None:
+def _show(proof: Proof) -> None:
     table(("proof", proof.mode), [*proof.rows()])
     for finding in proof.findings:
         say(f"found: {safe(finding.sentence)}")
         say(f"  {finding.cases} cases; the first: {safe(finding.where)}")
     for text in proof.notes:
         say(f"note: {safe(text)}")
-    if not proof.holds:
-        mode = " --full" if proof.mode == "full" else ""
-        say(f'again: indelible prove {safe(reference)} "{safe(objective, 60)}"{mode} --seed {proof.seed}')
 
 
 @contextmanager

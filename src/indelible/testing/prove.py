@@ -2,7 +2,7 @@
 
 Owns: the order of the parts of a proof, its size, and its report.
 Must never: run the agent on a store, or in a world, that is anybody's own.
-Invariant: a proof that holds has tried at least one death, simulated and real.
+Invariant: a proof that holds has tried at least one death, simulated and real, unless its `size` asks for none.
 
     proof = crash_everywhere("agent.py:research", "Find three suppliers")
     assert proof.holds, str(proof)
@@ -31,6 +31,7 @@ from indelible import __version__
 from indelible.testing.prove_evidence import Case
 from indelible.testing.prove_judge import Finding, Findings, Usual, judge
 from indelible.testing.prove_killed import Death, Killing, deaths
+from indelible.testing.prove_limits import limit_for
 from indelible.testing.prove_person import Person
 from indelible.testing.prove_simulated import Simulation, Sweep, works
 from indelible.testing.prove_subject import Subject, subject_of
@@ -80,6 +81,8 @@ def _least(given: int | None, limit: int) -> int:
 
 QUICK = Size(singles=250, doubles=120, kills=80, random=8, within_s=7.0)
 FULL = Size(singles=None, doubles=None, kills=None, random=100)
+ENOUGH_ENDLESS = 5
+"""After so many cases that do not come to an end the others of that part are left out: each takes its full time."""
 
 
 @dataclass
@@ -208,6 +211,7 @@ class _Proving:
         self.proof, self.subject, self.size, self.folder = proof, subject, size, folder
         self.person, self.world, self.progress = person, world, progress
         self.findings = Findings()
+        self.endless = 0
         self.usual: Usual | None = None
 
     def run(self) -> None:
@@ -217,6 +221,7 @@ class _Proving:
             began = monotonic()
             untouched = real.play(Death())
             took = monotonic() - began
+            real.limit_s = limit_for(took)
             self.simulate(untouched, took)
             self.kill(real, untouched.points, took)
         proof, found = self.proof, self.findings
@@ -234,6 +239,7 @@ class _Proving:
                 outside = stack.enter_context(Outside(self.folder / "simulated"))
                 stack.enter_context(Environment(outside.url))
             simulation = Simulation(self.subject, outside, self.folder, self.person)
+            simulation.limit_s = limit_for(took)
             sweep = Sweep(simulation, self.judge, proof.seed)
             first = sweep.untouched()
             operations = simulation.operations
@@ -262,16 +268,19 @@ class _Proving:
         proof.kills = real.kills
 
     def in_time(self, cases: Iterator[None]) -> Iterator[None]:
-        """The cases, as long as there is time for them."""
-        began, within_s = monotonic(), self.size.within_s
+        """The cases, as long as there is time for them, and they come to an end."""
+        began, within_s, before = monotonic(), self.size.within_s, self.endless
         for case in cases:
             yield case
             if within_s is not None and monotonic() - began > 2 * within_s:
+                return
+            if self.endless - before >= ENOUGH_ENDLESS:
                 return
 
     def judge(self, case: Case) -> None:
         assert self.usual is not None
         self.proof.cases += 1
+        self.endless += bool(case.endless)
         self.proof.deeds += case.deeds
         self.proof.entries += len(case.entries)
         self.findings.add(case, judge(case, self.usual))

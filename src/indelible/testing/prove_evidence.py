@@ -54,6 +54,8 @@ class Life:
     returned: list[Seen] = field(default_factory=list)
     handed: set[str] = field(default_factory=set)
     """Calls whose result the agent has got."""
+    again: list[str] = field(default_factory=list)
+    """Calls that were made though the agent had got their result in this process."""
     journal: Journal | None = None
 
 
@@ -64,6 +66,7 @@ class Case:
     raised: True if the agent was given an error of ours to deal with, so that it may go another way.
     cut: True if it was not played to its end, because the rest is known.
     points: how many points its real processes passed.
+    endless: why it was given up before its end, if it was.
     """
 
     where: str
@@ -73,6 +76,7 @@ class Case:
     raised: bool = False
     cut: bool = False
     points: int = 0
+    endless: str = ""
     problems: list[str] = field(default_factory=list)
 
     @property

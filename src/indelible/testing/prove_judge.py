@@ -19,6 +19,7 @@ from indelible.runtime.actions import resolve
 from indelible.testing import checkers
 from indelible.testing.checkers import CallStory, Journal
 from indelible.testing.prove_evidence import Case, Entry, name_of
+from indelible.testing.prove_limits import MAX_IDLE
 
 MAX_SHOWN = 48
 OUTSIDE_STATE = "something is remembered outside State"
@@ -87,6 +88,8 @@ def judge(case: Case, usual: Usual) -> Iterator[Fact]:
     """Everything that is wrong with a case."""
     yield from (Fact("lost" if text.startswith("lost") else "library", text, text) for text in case.problems)
     yield from _lost(case)
+    if case.endless:
+        yield Fact("state", "end", _endless(case))
     journal = case.journal
     stories = checkers.stories(journal.events) if journal is not None else {}
     yield from _repeated(case, stories)
@@ -108,13 +111,24 @@ def judge(case: Case, usual: Usual) -> Iterator[Fact]:
         yield from _state(case, usual)
 
 
+def _endless(case: Case) -> str:
+    if case.waits.count("diverged") > MAX_IDLE // 4:
+        return ("after a restart each entry into the cycle wants another deed than the one it has done: take times and "
+                "random values from run.now(), run.random and run.new_id()")  # fmt: skip
+    return f"after a restart the run does not come to an end: {case.endless}"
+
+
 def _lost(case: Case) -> Iterator[Fact]:
     """What was durable is not done again, and what was handed out was durable by then."""
     done: set[str] = set()
+    undone = {call.removeprefix("undo:") for call in case.began if call.startswith("undo:")}  # may be done anew
     for life in case.lives:
-        for call in sorted(done.intersection(life.began)):
+        for call in sorted(done.intersection(life.began) - undone):
             name = name_of(call)
             yield Fact("lost", name, f"lost: `{name}` was called again, though its result was in the journal")
+        for call in sorted({*life.again} - undone):
+            name = name_of(call)
+            yield Fact("lost", name, f"lost: `{name}` was called again in the same process that had got its result")
         if life.journal is None:
             continue
         done = {call for call, story in checkers.stories(life.journal.events).items() if story.status == COMPLETED}

@@ -29,14 +29,13 @@ from indelible.testing.checkers import Journal
 from indelible.testing.child import RETURNED
 from indelible.testing.prove_child import ERRORS, PERFORMED, POINTS, STORE, Request
 from indelible.testing.prove_evidence import RUN_ID, Case, Life, Seen
+from indelible.testing.prove_limits import UNTOUCHED_S, gets_nowhere, still_running
 from indelible.testing.prove_person import Person
-from indelible.testing.prove_simulated import MAX_PROCESSES, endless, spread
+from indelible.testing.prove_simulated import spread
 from indelible.testing.prove_subject import Subject
 from indelible.testing.prove_world import VARIABLE, Outside
 
 KILLED = -9
-LONGEST_S = 600.0
-"""A process that lives longer hangs, and is killed."""
 BEYOND = 2
 """So many points after the last one of the untouched run are tried as well; nothing is killed there, as a rule."""
 BEFORE, AFTER = "before ", "after "
@@ -95,6 +94,8 @@ class Killing:
 
     def __init__(self, subject: Subject, folder: Path, person: Person, *, with_world: bool, jobs: int) -> None:
         self.subject, self.folder, self.person, self.with_world, self.jobs = subject, folder, person, with_world, jobs
+        self.limit_s = UNTOUCHED_S
+        """A process that lives longer hangs, and is killed."""
         self.processes = 0
         self.kills = 0
         self._free: SimpleQueue[Nursery] = SimpleQueue()
@@ -140,22 +141,22 @@ class Killing:
         case = Case(where)
         if nursery.outside is not None:
             nursery.outside.book.clear()
-        for number in range(MAX_PROCESSES):
+        while not case.endless:
+            planned_s = 0.0 if case.lives else death.after_s
             request: Request = {"folder": str(place), "kill_at": list(death.at),
-                                "kill_after_s": LONGEST_S if number else death.after_s or LONGEST_S}  # fmt: skip
+                                "kill_after_s": planned_s or self.limit_s}  # fmt: skip
             began = monotonic()
             life = self._live(case, place, nursery, request)
             case.lives.append(life)
-            if monotonic() - began > LONGEST_S:
-                case.problems.append(f"a process hung for {LONGEST_S:g} s")
+            if life.killed and not planned_s and monotonic() - began >= self.limit_s:
+                case.endless = still_running(self.limit_s)
                 break
             if life.error or (life.journal is not None and life.journal.record.status in (FINISHED, FAILED)):
                 break
             if life.journal is not None and life.journal.record.open_wait is not None:
                 with open_runs(str(place / STORE)) as runs:
                     self.person.attend(runs, life.journal.record, case)
-        else:
-            case.problems.append(endless(case))
+            case.endless = gets_nowhere(case)
         points = _lines(place / POINTS)
         case.points = len(points)
         if death.at:
@@ -178,6 +179,7 @@ class Killing:
             life.error = said[-1] if said else f"exit status {status}"
         points = _lines(place / POINTS)[passed:]
         life.began = [point.removeprefix(BEFORE) for point in points if _is_call(point, BEFORE)]
+        life.again = _again(points)
         for line in _lines(place / PERFORMED)[performed:]:
             call, effect, result, matters = json.loads(line)
             life.returned.append(Seen(call, effect, bytes.fromhex(result), matters))
@@ -226,6 +228,18 @@ def deaths(points: int, *, at_most: int | None, random: int, longest_s: float, s
 
 def _is_call(point: str, side: str) -> bool:
     return point.startswith(side) and point.removeprefix(side) not in WRITES
+
+
+def _again(points: list[str]) -> list[str]:
+    """The calls that were made once more when their result had been given to the agent."""
+    got: set[str] = set()
+    found = []
+    for point in points:
+        if point.startswith(RETURNED):
+            got.add(point.removeprefix(RETURNED))
+        elif _is_call(point, BEFORE) and point.removeprefix(BEFORE) in got:
+            found.append(point.removeprefix(BEFORE))
+    return found
 
 
 def _under_way(points: list[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import selectors
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
@@ -30,8 +31,9 @@ from indelible.testing import checkers
 from indelible.testing.checkers import Journals
 from indelible.testing.faults import DEATHS, Fault, Operation, Plan
 from indelible.testing.likeness import likeness
-from indelible.testing.processes import Process, SimulatedDeath, SimulatedLoop, _label, timeless
+from indelible.testing.processes import MAX_OPERATIONS, Process, SimulatedDeath, SimulatedLoop, _label, timeless
 from indelible.testing.prove_evidence import RUN_ID, Case, Life, Seen
+from indelible.testing.prove_limits import UNTOUCHED_S, alarm, gets_nowhere, still_running
 from indelible.testing.prove_person import Person
 from indelible.testing.prove_subject import Subject
 from indelible.testing.prove_world import Outside
@@ -40,7 +42,6 @@ from indelible.testing.world import World
 T = TypeVar("T")
 
 FAULTS = (Fault.DIE_BEFORE, Fault.DIE_AFTER, Fault.FAIL_CLEANLY, Fault.APPLIED_BUT_FAILED)
-MAX_PROCESSES = 40
 LONGEST_WAIT_S = 60.0
 Plans = Mapping[int, Plan]
 
@@ -64,6 +65,8 @@ class UserProcess(Process):
         self.life = life
         self.under_way: list[str] = []
         self.raised = False
+        self.hung = False
+        self.got: set[str] = set()
         self.outside = outside
         self.turns: list[int] = []
         self._last: tuple[int, int, int, int] | None = None
@@ -77,16 +80,22 @@ class UserProcess(Process):
             self.turns.append(len(self.operations))
         return super().before(label, possible)
 
+    def time_out(self) -> None:
+        """It has taken too long: be gone."""
+        self.hung = True
+        self.die()
+
     def wire(self, steps: Steps[T]) -> Steps[T]:
         """See `Process.wire`. A call of an action may also fail, before or after it was made."""
         answer: Any = None
         error: BaseException | None = None
-        matters = ""
+        done = matters = ""
         while True:
             try:
                 request = steps.send(answer) if error is None else steps.throw(error)
             except StopIteration as stop:
                 self.life.handed |= {matters} - {""}
+                self.got |= {done} - {""}
                 value: T = stop.value
                 return value
             answer, error = None, None
@@ -103,6 +112,8 @@ class UserProcess(Process):
                     deed = scope.effect in DEEDS
                     raise DidNotHappen("simulated") if deed else ConnectionRefusedError("simulated")
                 self.life.began.append(scope.call)
+                if scope.call in self.got:
+                    self.life.again.append(scope.call)
                 self.under_way.append(scope.call)
                 try:
                     answer = yield request
@@ -110,7 +121,7 @@ class UserProcess(Process):
                     self.under_way.remove(scope.call)
                 seen = seen_of(scope, answer.value)
                 self.life.returned.append(seen)
-                matters = seen.call if seen.matters else ""
+                done, matters = seen.call, seen.call if seen.matters else ""
                 answer.took = 0.0  # what the machine took would differ from run to run
                 if fault is Fault.APPLIED_BUT_FAILED:
                     self.raised = True
@@ -189,6 +200,8 @@ class Simulation:
         self.outside = outside
         self.folder = folder
         self.person = person
+        self.limit_s = UNTOUCHED_S
+        """A process that takes longer hangs, and is ended."""
         self.processes = 0
         self.operations: list[list[Operation]] = []
         """Those of each process of the last case."""
@@ -210,17 +223,17 @@ class Simulation:
             self.outside.book.clear()
             case.entries = self.outside.book.entries  # grows while the case goes on
         with _nowhere(self.folder):
-            for number in range(MAX_PROCESSES):
+            while not case.endless:
+                number = len(case.lives)
                 life = self._live(case, world, plans.get(number))
-                if is_over(life) or (life.error and number > max(plans, default=-1)):
+                if case.endless or is_over(life) or (life.error and number > max(plans, default=-1)):
                     break
                 if known is not None and number == max(plans) and known(self._alike(case, world)):
                     case.cut = True
                     break
                 if life.journal is not None:
                     self.person.attend(RunStore(world.store, SystemClock()), life.journal.record, case)
-            else:
-                case.problems.append(endless(case))
+                case.endless = gets_nowhere(case)
         return case
 
     def _live(self, case: Case, world: World, plan: Plan | None) -> Life:
@@ -231,7 +244,10 @@ class Simulation:
         if self.outside is not None:
             self.outside.book.under_way = lambda: None if process.dead else tuple(process.under_way)
         try:
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            with (
+                contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()),
+                alarm(self.limit_s, process.time_out),
+            ):  # fmt: skip
                 process.run(self._program)
         except (SimulatedDeath, asyncio.CancelledError):
             life.killed = True
@@ -241,6 +257,10 @@ class Simulation:
         life.killed = life.killed or process.dead
         if life.killed and self.outside is not None:
             self.outside.settle()  # what it had sent and nobody had taken yet is lost with it
+        if process.hung:
+            case.endless = still_running(self.limit_s)
+        elif len(process.operations) == MAX_OPERATIONS:
+            case.endless, life.error = f"a process had done {MAX_OPERATIONS:,} operations, and went on", ""
         self.operations.append(process.operations)
         self.turns.append(process.turns)
         case.raised |= process.raised or (plan is not None and plan.fault not in DEATHS and not life.error)
@@ -267,18 +287,21 @@ class Simulation:
     def _alike(self, case: Case, world: World) -> Any:
         life = case.lives[-1]
         if life.journal is None:
-            return len(case.lives), tuple(self.outside.book.entries) if self.outside else ()
+            return len(case.lives), repr(self.outside.book.entries) if self.outside else "", case.raised, _files()
         entries = [(entry.what, entry.under_way) for entry in self.outside.book.entries] if self.outside else []
         done = sorted(seen.call for seen in case.returned)
-        return (likeness(world, life.journal, RUN_ID, frozenset()), repr(entries), repr(done), life.error)
+        return (likeness(world, life.journal, RUN_ID, frozenset()), repr(entries), repr(done), life.error,
+                case.raised, _files())  # fmt: skip
 
 
-def endless(case: Case) -> str:
-    """What to say of a run that is taken up again and again."""
-    if case.waits.count("diverged") > MAX_PROCESSES // 4:
-        return ("after a restart each entry into the cycle wants another deed than the one it has done: take times and "
-                "random values from run.now(), run.random and run.new_id()")  # fmt: skip
-    return "after a crash the run does not come to an end"
+def _files() -> tuple[tuple[str, bytes], ...]:
+    """What the agent has left in its folder: a process that takes the run up may find it there."""
+    found = []
+    for place, _, names in os.walk("."):
+        for path in (Path(place, name) for name in names):
+            with contextlib.suppress(OSError):
+                found.append((str(path), blake2b(path.read_bytes(), digest_size=16).digest()))
+    return tuple(sorted(found))
 
 
 def is_over(life: Life) -> bool:
@@ -291,7 +314,8 @@ def works(case: Case) -> Case:
     last = case.lives[-1]
     hint = "indelible run AGENT.py:name OBJECTIVE   # it must work by itself first, in an empty folder"
     if last.error or last.journal is None or not is_over(last):
-        raise Misuse(f"the agent does not come to an end without any fault: {last.error or 'it goes on'}", hint=hint)
+        why = last.error or case.endless or "it goes on"
+        raise Misuse(f"the agent does not come to an end without any fault: {why}", hint=hint)
     if last.journal.record.status == FAILED:
         raise Misuse(f"the agent fails without any fault: {last.journal.record.error[:300]}", hint=hint)
     if case.problems:
@@ -353,13 +377,11 @@ class Sweep:
 
 
 def spread(every: list[T], at_most: int | None, seed: int) -> list[T]:
-    """All of them, or at most so many at equal distances; `seed` chooses with which one to begin."""
-    if at_most is None or len(every) <= at_most:
+    """All of them, or so many at about equal distances; `seed` chooses with which one to begin."""
+    count = len(every)
+    if at_most is None or count <= at_most:
         return every
-    if not at_most:
-        return []
-    stride = -(-len(every) // at_most)
-    return every[seed % stride :: stride]
+    return [every[at] for at in sorted((seed + number * count // at_most) % count for number in range(at_most))]
 
 
 @contextlib.contextmanager
