@@ -45,7 +45,7 @@ METERING: dict[str, tuple[str, ...]] = {
 }
 _FIGURES = MONEY | METERING
 _TEXTS = ("title", "region", "note", "source", "date", "currency")
-_SWITCHES = ("durable", "append_only")
+_SWITCHES = ("durable", "append_only", "appends")
 _FIGURE_TEXTS = ("unit", "source", "date", "seen", "note", "currency")
 
 
@@ -64,7 +64,8 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Storage:
     """A place to keep a run. `durable` is False where an acknowledged write can be lost, as in a cache.
-    `append_only` says that nothing can be replaced, so that every write stays."""
+    `append_only` says that nothing can be replaced, so that every write stays. `appends` says that a file or a table
+    there takes many writes, as on a disk; elsewhere each write is an object of its own."""
 
     name: str
     title: str
@@ -72,6 +73,7 @@ class Storage:
     note: str = ""
     durable: bool = True
     append_only: bool = False
+    appends: bool = False
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
     def amount(self, name: str) -> int:
@@ -185,6 +187,7 @@ class _Sheet:
             note=texts.get("note", base.note),
             durable=switches.get("durable", base.durable),
             append_only=switches.get("append_only", base.append_only),
+            appends=switches.get("appends", base.appends),
             figures=figures,
         )
 
