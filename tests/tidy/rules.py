@@ -50,13 +50,13 @@ THIRD_PARTY: dict[str, set[str]] = {
     "core": {"msgspec", "zstandard"},
     "stores": {"apsw"},
     "runtime": {"genai_prices", "msgspec"},
-    "bill": {"apsw", "zstandard"},
+    "bill": {"apsw", "matplotlib", "zstandard"},
     "agents": {"apsw", "openai", "xllamacpp"},
     "cli": {"rich", "typer"},
     "testing": {"apsw", "msgspec", "pytest"},
 }
 # Installed by an extra, so imported inside the function that needs it.
-EXTRAS = {"genai_prices", "openai", "pydantic", "xllamacpp"}
+EXTRAS = {"genai_prices", "matplotlib", "openai", "pydantic", "xllamacpp"}
 
 # Answers that differ from run to run come from the driver, which records them.
 UNRECORDED = {
