@@ -216,6 +216,49 @@ def verify(
 
 
 @app.command(epilog=options.EXIT_CODES)
+def bill(
+    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's id.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every run in the store.")] = False,
+    trace: Annotated[
+        str | None, typer.Option("--trace", metavar="FILE.jsonl", help="A trace of another agent.")
+    ] = None,
+    traces: Annotated[str | None, typer.Option("--traces", metavar="DIR", help="All traces in a folder.")] = None,
+    store: Store = DEFAULT_STORE,
+    runs_per_day: Annotated[float, typer.Option(help="So many runs like this one are started a day.")] = 100,
+    keep: Annotated[float, typer.Option(metavar="DAYS", help="How long each is kept.")] = 30,
+    storage: Annotated[
+        list[str] | None, typer.Option("--storage", metavar="NAME", help="Only there; may be given several times.")
+    ] = None,
+    prices: Annotated[
+        str | None, typer.Option("--prices", metavar="FILE.toml", help="Your own prices, over the shipped ones.")
+    ] = None,
+    hourly_rate: Annotated[float, typer.Option(help="What an hour of a developer costs, in dollars.")] = 60,
+    minutes_per_crash: Annotated[float, typer.Option(help="For how long one looks at a crash that asks for it.")] = 5,
+    crashes_per_month: Annotated[float, typer.Option(help="How many runs die in a month.")] = 10,
+    explain: Annotated[bool, typer.Option("--explain", help="Print each formula with its numbers.")] = False,
+    compression: Annotated[bool, typer.Option("--compression", help="Compare ways to compress the journal.")] = False,
+    claim: Annotated[
+        str | None, typer.Option("--claim", metavar="NAME", help="When a claim is true: logs, snapshots, developer.")
+    ] = None,
+    plot: Annotated[str | None, typer.Option("--plot", metavar="DIR", help="Draw pictures into a folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What a run wrote and cost, what it would have cost kept in other ways, and what a crash costs."""
+    from pathlib import Path
+
+    from indelible.bill.sample import Assumed
+    from indelible.cli.bill import How, What, bill
+
+    def path(given: str | None) -> Path | None:
+        return None if given is None else Path(given).expanduser()
+
+    what = What(run_id, every, path(trace), path(traces))
+    how = How(tuple(storage or ()), path(prices), explain, compression, claim, path(plot), as_json)
+    assumed = Assumed(runs_per_day, keep, hourly_rate, minutes_per_crash, crashes_per_month)
+    raise typer.Exit(bill(what, how, assumed, store))
+
+
+@app.command(epilog=options.EXIT_CODES)
 def prove(
     words: Annotated[
         list[str] | None,
