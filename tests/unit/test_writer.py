@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
@@ -154,25 +153,50 @@ def test_everything_that_waits_goes_into_one_transaction(store: Faulty) -> None:
     assert all(len(stored(store, f"r{n}")) == 1 for n in range(count))
 
 
-def test_an_interrupted_leader_leaves_the_work_of_others_to_them(store: Faulty) -> None:
+def test_an_interrupted_leader_leaves_the_work_of_others_to_them(
+    store: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """B101: Ctrl-C in the thread that commits for all loses nobody's write."""
     mine, other = writes(store, "mine", 1)[0], writes(store, "other", 1)[0]
     writer = Writer(store, no_pause)
+    monkeypatch.setattr(writer, "_start", lambda: None)  # the background thread is slow
     store.plan = ["interrupt"]
-    landed: list[Exception | None] = []
-    writer._queue.append(_waiting(other, landed.append))
+    told: list[tuple[Exception | None, str]] = []
+    writer.submit(lambda: other, lambda error: told.append((error, threading.current_thread().name)))
     with pytest.raises(KeyboardInterrupt):
         writer.write(lambda: mine)
     writer.write(lambda: mine)
     assert stored(store, "other") == [other.batch]
     assert stored(store, "mine") == [mine.batch]
-    assert landed == [None]
+    assert told == []  # Ctrl-C in it would leave an event loop waiting, so it is not for the main thread
+    monkeypatch.undo()
+    writer._start()
+    writer.close()
+    assert told == [(None, "indelible-writer")]
 
 
-def _waiting(write: Write, landed: Callable[[Exception | None], Any]) -> Any:
-    from indelible.stores.writer import _Waiting
+def test_who_came_too_late_for_an_interrupted_group_is_not_left_waiting(store: Faulty) -> None:
+    """B101: the interrupted write is still the first in the queue, and nobody waits for its bell."""
+    mine, late = writes(store, "mine", 1)[0], writes(store, "late", 1)[0]
+    writer = Writer(store, no_pause)
+    store.plan, store.hold = ["interrupt"], threading.Event()
 
-    return _Waiting(lambda: write, landed=landed)
+    def interrupted() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            writer.write(lambda: mine)
+
+    leading = threading.Thread(target=interrupted)
+    leading.start()
+    assert store.held.wait(10)
+    waiting = threading.Thread(target=writer.write, args=(lambda: late,), daemon=True)
+    waiting.start()
+    while len(writer._queue) < 2 or writer._queue[1].bell is None:
+        waiting.join(0.001)
+    store.hold.set()
+    leading.join(10)
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert stored(store, "late") == [late.batch]
 
 
 def test_closing_writes_what_waits(store: Faulty) -> None:

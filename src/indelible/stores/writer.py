@@ -5,7 +5,8 @@ Must never: look into a batch; report a write as durable before the store has sa
 Invariant: writes of one run reach the store in the order they were given.
 
 A blocking caller that finds the store idle commits in its own thread. Others wait for it
-and find their write done, or commit all that has gathered meanwhile.
+and find their write done, or commit all that has gathered meanwhile. Ctrl-C may end whoever
+leads, at any moment: it is then for those who wait to find that out, and nothing that they rely on is left to it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from indelible.stores.base import Store, Write
 MAX_GROUP = 512
 PAUSES_S = (0.05, 0.5, 2.0)
 """How long to wait before each new try when the store fails as a whole."""
+UNHEARD_S = 0.5
+"""How long to wait for a bell before looking whether whoever was to ring it has been interrupted."""
 
 
 class _Waiting:
@@ -47,7 +50,10 @@ class Writer:
         self._store = store
         self._pause = pause
         self._queue: deque[_Waiting] = deque()
+        self._submitted: deque[_Waiting] = deque()
+        """Those whose `landed` has not been called."""
         self._committing = threading.Lock()
+        self._telling = threading.Lock()
         self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()
@@ -66,16 +72,19 @@ class Writer:
                 waiting.bell = threading.Lock()
                 waiting.bell.acquire()  # and look again: whoever leads now may not have seen it
             else:
-                waiting.bell.acquire()
+                waiting.bell.acquire(timeout=UNHEARD_S)
         if waiting.error is not None:
             raise waiting.error
 
     def submit(self, make: Callable[[], Write], landed: Callable[[Exception | None], object]) -> None:
         """Have what `make` returns written in the background.
 
-        Both are called from some thread: `make` when its turn has come, `landed` with the error, or None.
+        `make` is called from some thread when its turn has come, then `landed` with the error, or None: never in the
+        main thread, where Ctrl-C could come in the middle of it, for an event loop waits for it.
         """
-        self._queue.append(_Waiting(make, landed))
+        waiting = _Waiting(make, landed)
+        self._queue.append(waiting)
+        self._submitted.append(waiting)  # after it: one that is in no queue would keep back all behind it
         if self._thread is None:
             self._start()
         self._bell.put(True)
@@ -99,6 +108,15 @@ class Writer:
         while self._bell.get():
             while self._queue:
                 self._lead(None)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Say what became of those that are done, whoever committed them. Never in the main thread."""
+        with self._telling:
+            while self._submitted and self._submitted[0].done:
+                waiting = self._submitted.popleft()
+                if waiting.landed is not None:
+                    waiting.landed(waiting.error)
 
     def _lead(self, mine: _Waiting | None) -> None:
         """Commit what waits, unless `mine` was done meanwhile; wake those who waited, and let the next one lead.
@@ -122,9 +140,8 @@ class Writer:
             with suppress(IndexError):
                 # One who came too late for this group found the lock taken; now it is free.
                 _ring(self._queue[0])
-        for waiting in group:
-            if waiting.landed is not None:
-                waiting.landed(waiting.error)
+        if self._submitted and threading.current_thread() is not threading.main_thread():
+            self._tell()
 
     def _commit(self, group: list[_Waiting]) -> None:
         """Commit what waits in one transaction, and say how each write fared.
