@@ -165,7 +165,7 @@ def test_pictures_are_drawn(hello: Stage) -> None:
     found = hello("bill", "--trace", "demo__hello.jsonl", "--plot", "out", "--storage", "efs,s3-standard")
     assert found.code == 0
     assert sorted(path.name for path in (hello.folder / "out").iterdir()) == [
-        "bytes.png", "month-efs.png", "month-s3-standard.png",
+        "bytes.png", "month-efs.png", "month-s3-standard.png", "storage.png",
     ]  # fmt: skip
     assert "drawn: out/bytes.png" in found.out
 

@@ -184,6 +184,9 @@ def developer(sample: Sample, storages: Sequence[Storage], assumed: Assumed) -> 
     )  # fmt: skip
     ours_lost = sample.lost(OURS)
     for storage in storages:
+        if not storage.durable:
+            found.conditions.append(f"{storage.name}: left out, for what it acknowledged can be lost in a crash")
+            continue
         ours = sample.month(storage, OURS, assumed).dollars
         for other in (NOTHING, JSON):
             extra = ours - sample.month(storage, other, assumed).dollars
@@ -211,7 +214,8 @@ def _developer_said(storage: Storage, other: str, extra: float, saved: float, cr
                     assumed: Assumed) -> str:  # fmt: skip
     n = assumed.crashes_per_month
     if extra <= 0:
-        return f"{storage.name}, instead of {other}: true without any crash: the journal costs {usd(-extra)} less"
+        less = f"{usd(-extra)} less" if extra < 0 else "no more"
+        return f"{storage.name}, instead of {other}: true without any crash: the journal costs {less}"
     if crashes is None:
         return f"{storage.name}, instead of {other}: never true: a crash costs no fewer minutes with the journal"
     verdict = "true" if saved >= extra else "not true"

@@ -10,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indelible.bill.report import Report
+from indelible.bill.costs import shown
+from indelible.bill.report import Report, usd
 from indelible.errors import Misuse, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def draw(found: Report, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         written = [
             _bytes(found, blank(), folder / "bytes.png"),
+            _storages(found, blank(), folder / "storage.png"),
             *(_month(found, name, blank(), folder / f"month-{name}.png") for name in found.crashes),
         ]
     except OSError as error:
@@ -56,7 +58,9 @@ def _bytes(found: Report, figure: Figure, path: Path) -> Path:
     axes = figure.subplots()
     names = [row.strategy for row in found.written]
     colours = {month.strategy: _colour(month.strategy, month.safe) for month in next(iter(found.crashes.values()))}
-    axes.barh(names, [row.written_bytes for row in found.written], color=[colours[name] for name in names])
+    bars = axes.barh(names, [row.written_bytes for row in found.written], color=[colours[name] for name in names])
+    axes.bar_label(bars, [shown(row.written_bytes) for row in found.written], padding=4, fontsize="small")
+    axes.margins(x=0.15)
     kept = [row.kept_bytes for row in found.written]
     axes.scatter(kept, names, color="black", marker="|", s=160, label="kept at the end")
     axes.axvline(found.raw_bytes, color="black", linestyle=":", linewidth=1, label="what was added to the state, once")
@@ -65,6 +69,25 @@ def _bytes(found: Report, figure: Figure, path: Path) -> Path:
     axes.set_xlabel("bytes written (logarithmic)")
     axes.set_title(f"{_runs(found)}, {found.loops:,} loops: bytes under each strategy")
     _legend(axes)
+    figure.savefig(path)
+    return path
+
+
+def _storages(found: Report, figure: Figure, path: Path) -> Path:
+    """What a month of storage costs, strategies by storages; the darker, the dearer among those of one storage."""
+    axes = figure.subplots()
+    names = [row.strategy for row in found.written]
+    paid = [[found.costs[storage.name][name].dollars for storage in found.storages] for name in names]
+    most = [max(column) or 1.0 for column in zip(*paid, strict=True)]
+    shares = [[value / top for value, top in zip(row, most, strict=True)] for row in paid]
+    axes.imshow(shares, aspect="auto", cmap="Oranges", vmin=0, vmax=1.6)
+    for y, row in enumerate(paid):
+        for x, value in enumerate(row):
+            axes.text(x, y, usd(value), ha="center", va="center", fontsize=6)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xticks(range(len(most)), [storage.name for storage in found.storages], rotation=30, ha="right")
+    assumed = found.assumed
+    axes.set_title(f"storage a month, {assumed.runs_per_day:g} runs a day kept {assumed.keep_days:g} days")
     figure.savefig(path)
     return path
 

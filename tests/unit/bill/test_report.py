@@ -122,7 +122,12 @@ def test_dollars(value: float, shown: str) -> None:
 
 def test_pictures_are_drawn(tmp_path: Path) -> None:
     paths = plots.draw(report(sample(), [S3, DISK], MANY), tmp_path / "new" / "folder")
-    assert [path.name for path in paths] == ["bytes.png", "month-s3-standard.png", "month-local-disk.png"]
+    assert [path.name for path in paths] == [
+        "bytes.png",
+        "storage.png",
+        "month-s3-standard.png",
+        "month-local-disk.png",
+    ]
     for path in paths:
         assert path.read_bytes().startswith(b"\x89PNG\r\n")
 
