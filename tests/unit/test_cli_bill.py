@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from indelible.cli import bill_economics
 from indelible.cli.main import main
 from tests.unit import cli_stage
 from tests.unit.bill.made_traces import DUMPS, HELLO, write
@@ -295,3 +296,23 @@ def test_help_names_what_can_be_asked(stage: Stage, capsys: pytest.CaptureFixtur
                    "--json"):  # fmt: skip
         assert option in text
     assert Path.cwd() == stage.folder
+
+
+def test_the_simulation_of_economic_durability_as_json_and_as_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bill_economics, "STEPS", 2_000)
+    assert main(["bill", "--economics", "--json", "--plot", str(tmp_path / "out")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["rows"]) == 60
+    assert max(row["to_best"] for row in told["rows"]) <= 1.1
+    assert (tmp_path / "out" / "economics.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--usd-per-hour", "nan"], "nan dollars"), (["--usd-per-hour", "0"], "0.0 dollars"), (["r"], "takes no run")],
+)
+def test_a_simulation_that_cannot_be(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bill", "--economics", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from indelible.bill.costs import one_write
 from indelible.bill.prices import Prices
 from indelible.core.costs import SECONDS_PER_HOUR, Economic, Economy, Where
+from indelible.errors import Misuse
 
 MTBF_HOURS = {"1 hour": 1.0, "1 day": 24.0, "1 week": 168.0, "1 month": 720.0}
 STEPS = 20_000
@@ -136,7 +137,11 @@ def economic(run: Sequence[Step], economy: Economy, flush_s: float) -> list[int]
 def simulate(
     prices: Prices, *, usd_per_hour: float = 1.0, count: int = STEPS, progress: Callable[[str], None] = lambda _: None
 ) -> Iterator[Found]:
-    """Every storage of FLUSH_S, every mean time between failures, every kind of action."""
+    """Every storage of FLUSH_S, every mean time between failures, every kind of action. `usd_per_hour` is what the
+    agent's time is worth; it must be above zero, or free work would have no value, and losing it no price. Raises
+    `Misuse`."""
+    if not 0 < usd_per_hour < math.inf:
+        raise Misuse(f"an hour cannot be worth {usd_per_hour!r} dollars here", hint="--usd-per-hour 1")
     for kind in KINDS:
         run = steps(kind, count)
         for storage, flush_s in FLUSH_S.items():

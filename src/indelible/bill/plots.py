@@ -7,10 +7,12 @@ Invariant: a picture shows figures of the report, and says what it assumes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from indelible.bill.costs import shown
+from indelible.bill.economics import MTBF_HOURS, Found
 from indelible.bill.report import Report, usd
 from indelible.errors import Misuse, StoreUnavailable
 
@@ -36,6 +38,35 @@ def draw(found: Report, folder: Path) -> list[Path]:
         why = error.strerror or type(error).__name__
         raise StoreUnavailable(f"the folder {folder} cannot be written to: {why}", hint="--plot OTHER_DIR") from error
     return written
+
+
+def draw_economics(found: Sequence[Found], folder: Path) -> Path:
+    """Draw what each plan of flushes costs over the mean time between failures. Raises as `draw`."""
+    figure = _figure()()
+    kinds, storages = list(dict.fromkeys(one.kind for one in found)), ("local-disk", "s3-standard")
+    grid = figure.subplots(len(storages), len(kinds), sharex=True, sharey=True)
+    for row, storage in zip(grid, storages, strict=True):
+        for axes, kind in zip(row, kinds, strict=True):
+            chosen = [one for one in found if (one.kind, one.storage) == (kind, storage)]
+            hours = [MTBF_HOURS[one.mtbf] for one in chosen]
+            for name, colour in (("every_loop", "#9a6b1f"), ("every_5", "#b8b8b8"), ("young_daly", "#3b6ea5"),
+                                 ("economic", _OURS)):  # fmt: skip
+                costs = [getattr(one, name) / one.best_fixed for one in chosen]
+                style = {"linewidth": 2.5} if name == "economic" else {"linestyle": "--"}
+                axes.plot(hours, costs, marker="o", color=colour, label=name.replace("_", " "), **style)
+            axes.set_title(f"{kind}, {storage}", fontsize="small")
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+    figure.supxlabel("hours between failures")
+    figure.supylabel("cost, in multiples of the best fixed interval")
+    grid[0][0].legend(fontsize="x-small")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        figure.savefig(folder / "economics.png")
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise StoreUnavailable(f"the folder {folder} cannot be written to: {why}", hint="--plot OTHER_DIR") from error
+    return folder / "economics.png"
 
 
 def _figure() -> Any:

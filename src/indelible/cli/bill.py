@@ -42,10 +42,19 @@ class What:
     trace: Path | None = None
     traces: Path | None = None
 
+    @property
+    def given(self) -> int:
+        """How many of them were asked for."""
+        return sum([self.run is not None, self.every, self.trace is not None, self.traces is not None])
+
+    def check_none(self, option: str) -> None:
+        """Raises `Misuse` if there is something that `option` has no use for."""
+        if self.given:
+            raise Misuse(f"{option} simulates, and takes no run and no trace", hint=f"indelible bill {option}")
+
     def check(self) -> None:
         """Raises `Misuse` if it is none of them, or several."""
-        given = [self.run is not None, self.every, self.trace is not None, self.traces is not None]
-        if sum(given) != 1:
+        if self.given != 1:
             hint = "indelible bill RUN   # or: --all, --trace FILE.jsonl, --traces DIR"
             raise Misuse("say what is to be billed: one run, --all, --trace or --traces", hint=hint)
 

@@ -241,6 +241,10 @@ def bill(
         str | None, typer.Option("--claim", metavar="NAME", help="When a claim is true: logs, snapshots, developer.")
     ] = None,
     plot: Annotated[str | None, typer.Option("--plot", metavar="DIR", help="Draw pictures into a folder.")] = None,
+    economics: Annotated[
+        bool, typer.Option("--economics", help='Simulate durability="economic" against fixed intervals; takes no run.')
+    ] = False,
+    usd_per_hour: Annotated[float, typer.Option(help="With --economics: what an hour of the agent is worth.")] = 1.0,
     as_json: Json = False,
 ) -> None:
     """What a run wrote and cost, what it would have cost kept in other ways, and what a crash costs."""
@@ -253,6 +257,11 @@ def bill(
         return None if given is None else Path(given).expanduser()
 
     what = What(run_id, every, path(trace), path(traces))
+    if economics:
+        from indelible.cli.bill_economics import economics as simulated
+
+        what.check_none("--economics")
+        raise typer.Exit(simulated(path(prices), path(plot), usd_per_hour, as_json))
     how = How(tuple(storage or ()), path(prices), explain, compression, claim, path(plot), as_json)
     assumed = Assumed(runs_per_day, keep, hourly_rate, minutes_per_crash, crashes_per_month)
     raise typer.Exit(bill(what, how, assumed, store))
