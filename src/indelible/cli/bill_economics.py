@@ -16,6 +16,9 @@ from indelible.bill.prices import load
 from indelible.bill.report import usd
 from indelible.cli.screen import dump, note, safe, say, table
 
+_COLUMNS = ("steps", "storage", "a crash every", "Young/Daly", "best: every", "costs", "economic", "every loop",
+            "every 5", "never")  # fmt: skip
+
 
 def economics(prices: Path | None, plot: Path | None, usd_per_hour: float, as_json: bool) -> int:
     """Simulate, and tell."""
@@ -26,14 +29,13 @@ def economics(prices: Path | None, plot: Path | None, usd_per_hour: float, as_js
         rows = [{**asdict(one), "to_best": one.to_best} for one in found]
         dump({"usd_per_hour": usd_per_hour, "steps": STEPS, "rows": rows, "drawn": [str(path) for path in drawn]})
         return 0
-    say(f"A run of {STEPS:,} uneven steps; a write of {BATCH_BYTES:,} bytes; an hour of the agent's time is worth "
-        f"{usd(usd_per_hour)}. What writes and crashes are expected to cost, in multiples of the best fixed interval:")  # fmt: skip
-    table(("steps", "storage", "a crash every", "Young/Daly", "best: every", "costs", "economic", "every loop", "every 5",
-           "never"), [_row(one) for one in found])  # fmt: skip
+    say(f"{STEPS:,} uneven steps, a write of {BATCH_BYTES:,} bytes, the agent's time at {usd(usd_per_hour)} an hour.")
+    say("What writes and crashes are expected to cost, in multiples of the best fixed interval:")
+    table(_COLUMNS, [_row(one) for one in found])
     worst = max(found, key=lambda one: one.to_best)
+    where = f"{worst.kind}, {safe(worst.storage)}, a crash every {worst.mtbf}"
     say()
-    say(f"economic: at most {worst.to_best:.2f} x the best of all the others ({worst.kind}, {safe(worst.storage)}, a crash "
-        f"every {worst.mtbf})")  # fmt: skip
+    say(f"economic: at most {worst.to_best:.2f} x the best of all the others ({where})")
     for path in drawn:
         say(f"drawn: {safe(path)}")
     return 0
