@@ -39,13 +39,15 @@ types: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(RUN) bench/run.py $(ARGS)
 
-# Every point of every example and of the researcher; takes some minutes.
+# Every point of every example and of the researcher, every power cut, I/O fault and flipped byte; takes some minutes.
 prove: $(VENV)/.installed-dev
 	$(RUN) -m indelible prove --full $(ARGS) examples/sync_tool_agent.py "Compare tea suppliers"
 	$(RUN) -m indelible prove --full $(ARGS) examples/async_gather_agent.py "rain wind"
 	$(RUN) -m indelible prove --full $(ARGS) examples/payments_agent.py "A-1 A-2"
 	$(RUN) -m indelible prove --full $(ARGS) --model scripted --corpus tests/prove/corpus \
 	  "What does the price of tea depend on?"
+	INDELIBLE_FULL_SWEEPS=1 $(RUN) -m pytest -q -s tests/crash/test_power_loss.py tests/crash/test_io_faults.py \
+	  tests/crash/test_bit_rot.py
 
 # Every planted fault, and what catches it; words in ARGS choose some.
 mutants: $(VENV)/.installed-dev

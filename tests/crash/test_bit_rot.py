@@ -253,6 +253,23 @@ def test_a_snapshot_of_another_type(tmp_path: Path, disk: Disk, monkeypatch: pyt
             assert bare(found.record) == rotting.record
 
 
+@pytest.mark.parametrize("value", ["1", "7", "x'0000'"])
+def test_a_run_whose_row_says_that_it_is_deleted(
+    value: str, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B89: its journal is not read any more, so a snapshot must not pass for the whole of it."""
+    monkeypatch.setattr(snapshots, "FIRST_AFTER_BYTES", 900)
+    rotting = Rotting(tmp_path, disk)
+    con = apsw.Connection(rotting.path)
+    con.execute(f"UPDATE runs SET deleted = {value}")
+    con.close()
+    with rotting.opened() as runs:
+        with pytest.raises(UnknownRun):
+            runs.recover(RUN_ID)
+        with pytest.raises((UnknownRun, JournalDamaged)):
+            to_the_end(runs, Outside())
+
+
 def test_every_byte_of_the_log(tmp_path: Path, disk: Disk) -> None:
     """B89: damage in a log that was not yet checkpointed takes the last commits away, and never mixes two."""
     path, images = str(tmp_path / "agent.db"), tmp_path / "images"

@@ -259,6 +259,16 @@ def test_a_newer_schema(path: str) -> None:
         assert (error.ids["found"], error.ids["known"]) == (migrations.VERSION + 1, migrations.VERSION)
 
 
+def test_a_schema_that_nobody_made(path: str) -> None:
+    """B89: a damaged header is told as damage, and no step is run on it."""
+    filled(path).close()
+    con = apsw.Connection(path)
+    con.pragma("user_version", -1)
+    con.close()
+    for readonly in (False, True):
+        refused(JournalDamaged, partial(SqliteStore, path, readonly=readonly))
+
+
 @pytest.mark.parametrize("change", ["DROP INDEX batches_by_run", "ALTER TABLE runs DROP COLUMN wake_at"])
 def test_tables_are_verified(path: str, change: str) -> None:
     """B79: the version number alone is not believed."""

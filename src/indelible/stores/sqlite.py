@@ -91,7 +91,8 @@ DELETE FROM snapshots
 WHERE no = ?1 AND seq NOT IN (SELECT seq FROM snapshots WHERE no = ?1 ORDER BY seq DESC LIMIT 2)"""
 _GET_SNAPSHOT = """
 SELECT seq, coalesce(CAST(data AS BLOB), x'') FROM snapshots
-WHERE no = (SELECT no FROM runs WHERE run_id = ?) AND seq <= ? AND typeof(seq) = 'integer' ORDER BY seq DESC LIMIT 1"""
+WHERE no = (SELECT no FROM runs WHERE run_id = ? AND deleted = 0) AND seq <= ? AND typeof(seq) = 'integer'
+ORDER BY seq DESC LIMIT 1"""
 _BURY = """
 INSERT INTO runs (run_id, deleted, created_at, updated_at)
 VALUES (?2, 1, coalesce(?1, unixepoch('subsec')), coalesce(?1, unixepoch('subsec')))

@@ -33,7 +33,8 @@ VERSION = 1
 def inspect(con: apsw.Connection, path: str, version: int = VERSION) -> int:
     """The version of the schema in an open file, 0 for an empty database. Writes nothing.
 
-    Raises `Misuse` if another application owns the file, `FormatTooNew` if a newer release does.
+    Raises `Misuse` if another application owns the file, `FormatTooNew` if a newer release does, `JournalDamaged` if
+    none can have made it.
     """
     # In one transaction, or another process could make the tables between one look and the next.
     con.execute("SAVEPOINT inspect")
@@ -48,6 +49,12 @@ def inspect(con: apsw.Connection, path: str, version: int = VERSION) -> int:
         raise Misuse(
             f"{path} is a SQLite database of another application; it was left as it is",
             hint="give the store a file of its own: store='agent.db'",
+            store=path,
+        )
+    if found < 0:
+        raise JournalDamaged(
+            f"{path} has schema {found}, which no release has made",
+            hint="restore the file from a backup, or open a new one",
             store=path,
         )
     if found > version:
