@@ -290,6 +290,29 @@ def test_the_same_seed_tries_the_same(tmp_path: Path) -> None:
     assert [finding.where for finding in other.findings] != [finding.where for finding in one.findings]
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [("leaving", 5, "done outside an @action"), ("resetting", 5, "`pay` is irreversible, and was done 2 times"),
+     ("elsewhere", 0, "note: the agent did nothing in the fake world")],
+)  # fmt: skip
+def test_an_agent_that_slips_away(name: str, code: int, said: str) -> None:
+    """B22: an agent that ends its process ends no proof; a reset that is declared clean is tried; what cannot be seen
+    is said. It prints when it is imported, which is no answer of the process that is killed."""
+    found, out, err = command("prove", f"{HERE}/wrong_agents/slipping.py:{name}", "A")
+    assert (found, said in out) == (code, True), out + err
+
+
+def test_nothing_that_a_killed_process_had_started_is_left() -> None:
+    before = _sleepers()
+    crash_everywhere(f"{HERE}/wrong_agents/slipping.py:starting", "A", size=REAL)
+    assert _sleepers() <= before
+
+
+def _sleepers() -> set[str]:
+    found = subprocess.run(["pgrep", "-f", "^sleep 86399"], capture_output=True, text=True, check=False)
+    return set(found.stdout.split())
+
+
 def test_what_differs_by_itself_is_said_and_not_judged() -> None:
     proof = crash_everywhere(f"{HERE / 'right_agents' / 'patient.py'}:agent", "A", size=SIMULATED._replace(singles=8))
     assert proof.notes == ["state.at differs between two untouched runs, so it cannot be judged"]

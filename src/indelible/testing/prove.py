@@ -81,6 +81,10 @@ def _least(given: int | None, limit: int) -> int:
 
 QUICK = Size(singles=250, doubles=120, kills=80, random=8, within_s=7.0)
 FULL = Size(singles=None, doubles=None, kills=None, random=100)
+NOT_IN_THE_WORLD = (
+    "the agent did nothing in the fake world, so a deed done elsewhere is seen only if its action is declared "
+    "irreversible: outside an @action, or as a repeatable one, it may be done twice unseen"
+)
 ENOUGH_ENDLESS = 5
 """After so many cases that do not come to an end the others of that part are left out: each takes its full time."""
 
@@ -249,6 +253,8 @@ class _Proving:
             size = self.size = self.size.for_cases_of(monotonic() - began, took)
             self.usual = Usual.of([first, second, works(untouched)])
             proof.notes += self.usual.notes()
+            if self.world and not untouched.entries:
+                proof.notes.append(NOT_IN_THE_WORLD)
             for _ in self.in_time(sweep.singles(operations, size.singles)):
                 proof.simulated, proof.simulated_of = sweep.points, sweep.of_points
                 self.progress("simulated", sweep.points, min(sweep.of_points, size.singles or sweep.of_points))

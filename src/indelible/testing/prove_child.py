@@ -11,6 +11,7 @@ the exit status of the process that it forked (below 0: the signal that ended it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -82,21 +83,34 @@ def work(agent: Any, objective: str, request: Request) -> None:
 
 def serve(reference: str, objective: str) -> None:
     """Fork for each request on standard input; answer with its exit status."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the file prints while it is loaded is no answer
     path, _, name = reference.rpartition(":")
     agent = Subject(path, name, objective).load()
     for line in sys.stdin:
         request: Request = json.loads(line)
         pid = os.fork()
         if pid == 0:
+            os.setpgid(0, 0)
             os._exit(_forked(agent, objective, request))
         timer = threading.Timer(request["kill_after_s"], os.kill, (pid, signal.SIGKILL))
         timer.start()
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # not reaped yet, so its number is not another's
-        timer.cancel()
-        timer.join()
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # not reaped yet, so its number is not another's
+        finally:
+            timer.cancel()
+            timer.join()
+            _end(pid)
         _, status = os.waitpid(pid, 0)
-        sys.__stdout__.write(f"{os.waitstatus_to_exitcode(status)}\n")  # type: ignore[union-attr]
-        sys.__stdout__.flush()  # type: ignore[union-attr]
+        answers.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        answers.flush()
+
+
+def _end(pid: int) -> None:
+    """Kill that process, and those which it has started and left behind."""
+    for kill in (os.killpg, os.kill):  # it may not have come to have a group
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
 
 
 def _forked(agent: Any, objective: str, request: Request) -> int:

@@ -78,7 +78,7 @@ class Nursery:
         if not answer.strip().lstrip("-").isdigit():
             said = self._errors.read_text(errors="replace").strip().splitlines()
             raise Misuse(f"the agent's file cannot be loaded: {said[-1] if said else answer!r}",
-                         hint="keep it silent: nothing may be printed while it is imported")  # fmt: skip
+                         hint="import it by itself first: it must do nothing but define things")  # fmt: skip
         return int(answer)
 
     def close(self) -> None:

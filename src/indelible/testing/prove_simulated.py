@@ -43,6 +43,8 @@ T = TypeVar("T")
 
 FAULTS = (Fault.DIE_BEFORE, Fault.DIE_AFTER, Fault.FAIL_CLEANLY, Fault.APPLIED_BUT_FAILED)
 LONGEST_WAIT_S = 60.0
+AMBIGUOUS = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+"""None of these is a clean failure, whatever is declared: the deed may be done."""
 Plans = Mapping[int, Plan]
 
 
@@ -125,7 +127,7 @@ class UserProcess(Process):
                 answer.took = 0.0  # what the machine took would differ from run to run
                 if fault is Fault.APPLIED_BUT_FAILED:
                     self.raised = True
-                    raise TimeoutError("simulated")
+                    raise _ambiguous(scope)("simulated")
                 self.after(fault)
             except BaseException as raised:
                 error = raised
@@ -186,6 +188,13 @@ def seen_of(scope: Any, value: Any) -> Seen:
             result = b""
     usage = used(scope, value) or {}
     return Seen(scope.call, str(scope.effect), result, scope.effect in DEEDS or bool(usage.get("usd")))
+
+
+def _ambiguous(scope: Any) -> type[Exception]:
+    """An error that proves nothing; one of those that the action declares to be a clean failure, if it does."""
+    spec = scope.entry.live.actions.get(_action(scope.call))
+    declared = spec.fails_cleanly if spec is not None else ()
+    return next((error for error in AMBIGUOUS if issubclass(error, declared)), TimeoutError)
 
 
 def _action(call: str) -> str:
@@ -251,7 +260,7 @@ class Simulation:
                 process.run(self._program)
         except (SimulatedDeath, asyncio.CancelledError):
             life.killed = True
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an agent may end its process, and not this one
             life.killed = process.dead
             life.error = "" if process.dead else f"{type(error).__name__}: {error}"
         life.killed = life.killed or process.dead
