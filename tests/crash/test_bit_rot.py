@@ -253,15 +253,15 @@ def test_a_snapshot_of_another_type(tmp_path: Path, disk: Disk, monkeypatch: pyt
             assert bare(found.record) == rotting.record
 
 
-@pytest.mark.parametrize("value", ["1", "7", "x'0000'"])
+@pytest.mark.parametrize("value", [1, 7, b"\0\0"])
 def test_a_run_whose_row_says_that_it_is_deleted(
-    value: str, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    value: int | bytes, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B89: its journal is not read any more, so a snapshot must not pass for the whole of it."""
     monkeypatch.setattr(snapshots, "FIRST_AFTER_BYTES", 900)
     rotting = Rotting(tmp_path, disk)
     con = apsw.Connection(rotting.path)
-    con.execute(f"UPDATE runs SET deleted = {value}")
+    con.execute("UPDATE runs SET deleted = ?", (value,))
     con.close()
     with rotting.opened() as runs:
         with pytest.raises(UnknownRun):
