@@ -238,6 +238,19 @@ def test_a_thread_that_belongs_to_no_run_calls_as_it_likes(tmp_path: Path) -> No
     assert from_pool(lambda: look("after it was closed")) == "after it was closed"
 
 
+def test_a_pool_thread_that_once_held_a_run_is_a_helper_like_any_other(tmp_path: Path) -> None:
+    """B106: what it is given by another run, without its context, would be done and not recorded."""
+    with ind.open(str(tmp_path / "agent.db")) as runs, ThreadPoolExecutor(1) as pool:
+
+        def host() -> None:
+            with runs.run("before", busy, "o"):
+                pass
+
+        pool.submit(host).result()
+        with runs.run("r", busy, "o") as run, pytest.raises(Misuse, match="does not know the run"), run.cycle():
+            pool.submit(look, "x").result()
+
+
 def test_two_threads_cannot_hold_one_run(tmp_path: Path) -> None:
     """B01: the second thread of a process is refused like a second process."""
     refused = []

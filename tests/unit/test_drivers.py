@@ -94,11 +94,24 @@ def test_a_cycle_ends_after_the_actions_of_its_tasks(store: RunStore, asked: Ask
 
 def test_idle_is_when_the_last_one_has_ended(port: Port) -> None:
     assert port.idle() is None
-    with port:
-        with port:
+    with port.busy():
+        with port.busy():
             waiting = port.idle()
             assert waiting is not None
         assert not waiting.done()
+    assert waiting.done()
+    assert port.idle() is None
+
+
+def test_an_action_that_is_disposed_of_in_another_thread_has_ended(port: Port) -> None:
+    """B98: a coroutine may be closed far from where it began, and a commit must not wait for it for ever."""
+    one = port.busy()
+    began = threading.Thread(target=one.__enter__)
+    began.start()
+    began.join(PATIENCE_S)
+    waiting = port.idle()
+    assert waiting is not None
+    one.__exit__(None, None, None)
     assert waiting.done()
     assert port.idle() is None
 

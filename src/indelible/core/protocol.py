@@ -20,7 +20,7 @@ from indelible.core.cycle import Entry, Live, Scope
 from indelible.core.failures import leaves, stops_the_run, text_of
 from indelible.core.inbox import read_inbox
 from indelible.core.perform import CODE, back_on_course, settle_left
-from indelible.core.record import COMPLETED, DEEDS, PARKED, RUNNING, Record
+from indelible.core.record import COMPLETED, DEEDS, FAILED_CALL, PARKED, RUNNING, Record
 from indelible.core.requests import FLUSH, NOW, Append, Call, Drain, Park, Sleep, Steps, StoreCall
 from indelible.core.undoing import compensable, standing, undo_all
 from indelible.errors import Misuse, StoreUnavailable
@@ -169,6 +169,19 @@ def park(entry: Entry, signal: Park) -> Steps[None]:
     yield Append(parked, durable=True)
 
 
+def give_up_failures(entry: Entry, raised: list[BaseException]) -> Steps[None]:
+    """After `sys.exit`: end the attempt, at no task's expense, if a call has failed in it. Else the next entry would
+    be told of that failure by the journal, end in the same way, and never make the call again."""
+    record = entry.live.record
+    ended = next((error for error in raised if isinstance(error, SystemExit)), None)
+    if ended is not None and any(
+        call.status == FAILED_CALL and call.attempt == record.attempt for call in record.calls.values()
+    ):
+        yield Drain(entry.scope)
+        at = yield NOW
+        yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text_of(ended), pack([])))
+
+
 def suspend(entry: Entry) -> Steps[None]:
     """Leave the cycle without an outcome, as a crash would, but with everything known made durable."""
     entry.open = False
@@ -219,6 +232,7 @@ def _left(entry: Entry, error: BaseException | None) -> Steps[str]:
     if any(stops_the_run(part) for part in raised):
         try:
             if not entry.live.lost:
+                yield from give_up_failures(entry, raised)
                 yield from suspend(entry)
         except StoreUnavailable:
             pass  # what stopped the run is raised; what waits for the store is written when the run is closed

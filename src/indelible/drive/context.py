@@ -11,6 +11,7 @@ apart from a probe's, in which "no scope" was set on purpose and is copied by `a
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from weakref import WeakValueDictionary
 
@@ -34,16 +35,20 @@ def restore(token: Token[Scope | None]) -> None:
 def host(live: Live) -> None:
     """Note that this thread has opened that run."""
     _opened[id(live)] = live
-    _threads.hosts = True
+    if not hasattr(_threads, "hosted"):
+        _threads.hosted = WeakValueDictionary()
+    _threads.hosted[id(live)] = live
 
 
 def is_astray() -> bool:
     """True in a thread that was given no context though a run is open in this process.
 
-    The main thread and one that opens runs itself are nobody's helpers: what they call outside a cycle, they mean so.
+    The main thread and one that holds a run itself are nobody's helpers: what they call outside a cycle, they mean so.
     """
-    if current.get(_NOWHERE) is not _NOWHERE or getattr(_threads, "hosts", False):
+    if current.get(_NOWHERE) is not _NOWHERE or threading.current_thread() is threading.main_thread():
         return False
-    if threading.current_thread() is threading.main_thread():
-        return False
-    return any(not live.lost for live in list(_opened.values()))
+    return _any_open(_opened) and not _any_open(getattr(_threads, "hosted", {}))
+
+
+def _any_open(lives: Mapping[int, Live]) -> bool:
+    return any(not live.lost for live in list(lives.values()))

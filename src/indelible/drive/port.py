@@ -52,7 +52,8 @@ class Port:
         self._gates: dict[str, Future[None]] = {}
         self._wanted: dict[str, list[str]] = {}
         """The gates that are waited for from inside an action, by that action."""
-        self._busy: dict[int, int] = {}
+        self._busy: dict[_Busy, int] = {}
+        """The actions being performed, each with the thread it was begun in."""
         self._idle: list[Future[None]] = []
 
     def at_once(self, request: Any) -> Any:
@@ -111,23 +112,15 @@ class Port:
             gate = self._gates.pop(call)
         gate.set_result(None)
 
-    def __enter__(self) -> None:
-        thread = threading.get_ident()  # whose number nobody else writes, so that it takes no lock
-        self._busy[thread] = self._busy.get(thread, 0) + 1
-
-    def __exit__(self, *_: object) -> None:
-        thread = threading.get_ident()
-        left = self._busy.get(thread, 0) - 1
-        if left > 0:
-            self._busy[thread] = left
-            return
-        self._busy.pop(thread, None)
-        if self._idle:
-            self._tell_idle()
+    def busy(self) -> _Busy:
+        """`with port.busy():` counts an action as being performed."""
+        return _Busy(self)
 
     def forget_own(self) -> None:
         """Note that this thread performs nothing, whatever Ctrl-C has kept it from noting."""
-        self._busy.pop(threading.get_ident(), None)
+        own = threading.get_ident()
+        for one in [one for one, thread in list(self._busy.items()) if thread == own]:
+            self._busy.pop(one, None)
 
     def idle(self) -> Future[None] | None:
         """None if no action is being performed, else what completes when the last one ends."""
@@ -145,3 +138,20 @@ class Port:
             waiting, self._idle = ([], self._idle) if self._busy else (self._idle, [])
         for future in waiting:
             future.set_result(None)
+
+
+class _Busy:
+    """One action being performed. It takes no lock: nobody else writes its entry, wherever it ends."""
+
+    __slots__ = ("_port",)
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+
+    def __enter__(self) -> None:
+        self._port._busy[self] = threading.get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        self._port._busy.pop(self, None)
+        if self._port._idle:
+            self._port._tell_idle()

@@ -83,11 +83,11 @@ class Action(Generic[P, R]):
             return self.unrecorded(*args, **kwargs)
         if self.spec.is_async:
             return cast(R, self._perform_async(scope, args, kwargs))
-        with scope.driver:
+        with scope.driver.busy():
             return cast(R, blocking.drive(scope.driver, perform(scope, self.spec, args, kwargs)))
 
     async def _perform_async(self, scope: Scope, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with scope.driver:
+        with scope.driver.busy():
             return await aio.drive(scope.driver, perform(scope, self.spec, args, kwargs))
 
     def unrecorded(self, *args: P.args, **kwargs: P.kwargs) -> R:
