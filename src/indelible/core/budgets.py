@@ -200,9 +200,7 @@ def _refusal(child: Scope, park: Park) -> BaseException:
     return child.entry.wait(park)
 
 
-def _ask_more(
-    record: Record, call: str, name: str, expected: float | None, waiting: float, spent: float
-) -> Park:
+def _ask_more(record: Record, call: str, name: str, expected: float | None, waiting: float, spent: float) -> Park:
     budget = record.budget or 0.0
     cost = f"is expected to cost {dollars(expected)}" if expected is not None else "has no known cost yet"
     others = f", calls under way are expected to cost {dollars(waiting)}" if waiting else ""

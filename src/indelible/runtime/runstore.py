@@ -273,8 +273,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_runs(
-    url: str | os.PathLike[str], *, durability: str = "full", readonly: bool = False, clock: Clock | None = None,
-    mtbf_hours: float = 24.0, usd_per_hour: float = 1.0, usd_per_write: float = 0.0,
+    url: str | os.PathLike[str],
+    *,
+    durability: str = "full",
+    readonly: bool = False,
+    clock: Clock | None = None,
+    mtbf_hours: float = 24.0,
+    usd_per_hour: float = 1.0,
+    usd_per_write: float = 0.0,
 ) -> RunStore:
     """Open a store of runs: a path such as `agent.db`, or `memory:`.
 
