@@ -18,7 +18,7 @@ endif
 RUN = $(VENV)/bin/python
 PIP = $(RUN) -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types bench prove mutants same-python
+.PHONY: demo test lint types bench prove prove-agents prove-disk mutants same-python
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.installed-demo
@@ -39,13 +39,18 @@ types: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(RUN) bench/run.py $(ARGS)
 
-# Every point of every example and of the researcher, every power cut, I/O fault and flipped byte; takes some minutes.
-prove: $(VENV)/.installed-dev
+# Every point of every example and of the researcher, and every power cut, I/O fault and flipped byte; takes some minutes.
+# With -j2 --output-sync=target both halves run at once.
+prove: prove-agents prove-disk
+
+prove-agents: $(VENV)/.installed-dev
 	$(RUN) -m indelible prove --full $(ARGS) examples/sync_tool_agent.py "Compare tea suppliers"
 	$(RUN) -m indelible prove --full $(ARGS) examples/async_gather_agent.py "rain wind"
 	$(RUN) -m indelible prove --full $(ARGS) examples/payments_agent.py "A-1 A-2"
 	$(RUN) -m indelible prove --full $(ARGS) --model scripted --corpus tests/prove/corpus \
 	  "What does the price of tea depend on?"
+
+prove-disk: $(VENV)/.installed-dev
 	INDELIBLE_FULL_SWEEPS=1 $(RUN) -m pytest -q -s tests/crash/test_power_loss.py tests/crash/test_io_faults.py \
 	  tests/crash/test_bit_rot.py
 
