@@ -5,10 +5,12 @@ Invariant: what is not known is told, and no figure stands in for it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +104,10 @@ def test_all_runs_are_one_bill(run: Stage) -> None:
     assert found.code == 0, found.err
     assert found.out.startswith("2 runs: 5 cycles committed")
     assert "bytes by kind" in found.out
+    kinds = run("bill", "--all", "--storage", "efs", "--json").json["kinds"]
+    assert (kinds["worker"]["runs"], kinds["worker"]["loops"]) == (2, 5)
+    dumps = kinds["worker"]["written"]["full JSON"]
+    assert row(found.out[found.out.index("bytes by kind") :], "full JSON")[1] == f"{dumps:,}"
     assert row(found.out, "runs")[1:] == ["2"]
     assert row(found.out, "loops")[1:] == ["5"]
     assert "worker.complete" in found.out
@@ -138,7 +144,7 @@ def test_a_folder_of_traces_has_a_column_for_each_kind(hello: Stage) -> None:
 
 def test_every_formula_is_explained(hello: Stage) -> None:
     found = hello("bill", "--trace", "demo__hello.jsonl", "--storage", "s3-standard", "--explain")
-    assert "write requests: 100 runs a day × 30 days × 3 writes = 9 1k requests × $0.0050 = $0.0450" in found.out
+    assert "write requests: 100 runs a day × 30 days × 3 writes = 9 thousand requests × $0.0050 = $0.0450" in found.out
     assert "a month with 10 crashes, on s3-standard" in found.out
 
 
@@ -160,6 +166,18 @@ def test_each_claim_says_when_it_is_true(hello: Stage, name: str) -> None:
     assert data["assumed"]["runs_per_day"] == 100
     if name == "snapshots":
         assert {fact["storage"] for fact in data["facts"]} == {"s3-standard", "s3-standard-ia", "s3-express"}
+
+
+def test_large_numbers_are_told_in_full(hello: Stage) -> None:
+    found = hello("bill", "--trace", "demo__hello.jsonl", "--storage", "efs", "--runs-per-day", "1234567", "--explain")
+    assert "a month at 1,234,567 runs a day kept 30 days" in found.out
+    assert "bytes written: 1,234,567 runs a day × 30 days × " in found.out
+    assert not re.search(r"\de[+-]\d", found.out)
+
+
+def test_pictures_need_matplotlib(hello: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "pip install 'indelible[plot]'" in refused(hello("bill", "--trace", "demo__hello.jsonl", "--plot", "out"))
 
 
 def test_pictures_are_drawn(hello: Stage) -> None:
@@ -232,6 +250,8 @@ def test_own_prices_are_laid_over(hello: Stage) -> None:
         (["r", "--all"], "say what is to be billed"),
         (["--trace", "demo__hello.jsonl", "--traces", "."], "say what is to be billed"),
         (["--trace", "demo__hello.jsonl", "--storage", "moon"], "no prices for storage 'moon'"),
+        (["--trace", "demo__hello.jsonl", "--storage", ","], "--storage names no storage"),
+        (["--trace", "demo__hello.jsonl", "--claim", "logs", "--plot", "out"], "a claim is told without --plot"),
         (["--trace", "demo__hello.jsonl", "--prices", "none.toml"], "cannot be read"),
         (["--trace", "demo__hello.jsonl", "--claim", "moon"], "there is no claim 'moon'"),
         (["--trace", "demo__hello.jsonl", "--runs-per-day", "nan"], "--runs-per-day is nan"),
@@ -256,6 +276,32 @@ def test_a_run_that_is_not_there_is_named(run: Stage) -> None:
     assert found.code == 2
     assert "there is no run 'q'" in found.err
     assert "there is no such file" in run("bill", "r", "--store", "none.db").err
+
+
+def test_a_damaged_run_does_not_stop_the_bill_of_the_others(run: Stage) -> None:
+    assert run("run", AGENT, "a b", "--run-id", "s").code == 0
+    _damage(run, "s")
+    found = run("bill", "--all", "--storage", "efs")
+    assert found.code == 0, found.err
+    assert found.out.startswith("1 run: 3 cycles committed")
+    said = r"run 's': the batch of events \d+ to \d+ does not verify: its digest differs; the run is left out"
+    assert re.search(f"notice: {said}", found.out)
+    for more in ([], ["--claim", "logs"]):
+        assert any(re.search(said, notice) for notice in run("bill", "--all", "--json", *more).json["notices"])
+    assert run("bill", "s").code == 1
+    _damage(run, "r")
+    assert "none of the 2 runs in " in refused(run("bill", "--all"))
+
+
+def _damage(stage: Stage, run_id: str) -> None:
+    """Change a byte of the run's second batch."""
+    with contextlib.closing(sqlite3.connect(stage.folder / "agent.db")) as db, db:
+        at, data = db.execute(
+            "SELECT at, data FROM batches JOIN runs USING (no) WHERE run_id = ? ORDER BY at LIMIT 1 OFFSET 1",
+            (run_id,),
+        ).fetchone()
+        changed = data[:25] + bytes([data[25] ^ 1]) + data[26:]
+        db.execute("UPDATE batches SET data = ? WHERE at = ?", (changed, at))
 
 
 def test_a_run_without_a_cycle_has_no_bill(stage: Stage) -> None:
@@ -286,6 +332,26 @@ def test_a_terminal_sees_a_line_of_progress(hello: Stage) -> None:
     assert done.returncode == 0
     assert "encoding demo__hello: loop 3 of 3" in seen
     assert seen.endswith("\r\x1b[K")
+
+
+def test_on_80_columns_each_name_stands_on_a_line(hello: Stage) -> None:
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "indelible", "bill", "--trace", "demo__hello.jsonl"]
+    env = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
+    done = subprocess.Popen(words, stdout=theirs, stderr=subprocess.DEVNULL, env=env)
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while data := os.read(ours, 65536):
+            seen += data
+    os.close(ours)
+    assert done.wait(60) == 0
+    text = re.sub(r"\x1b\[[0-9;]*m", "", seen.decode()).replace("\r", "")
+    tables = text[text.index("storage, dollars") : text.index("one crash")]
+    assert tables.count("\njournal, batched (ours)  $") == 4
+    for name in ("LOCAL-DISK", "S3-STANDARD-IA", "AZURE-BLOB-HOT", "CLOUDWATCH-LOGS"):
+        assert name in tables
+    assert max(len(line) for line in tables.split("\n")) <= 80
 
 
 def test_help_names_what_can_be_asked(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

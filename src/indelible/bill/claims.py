@@ -2,19 +2,21 @@
 
 Owns: what each claim is taken to mean, and the solving of its conditions.
 Must never: use a formula of its own: every figure comes from `costs` and `crashes`.
-Invariant: a condition that is told is where the formula crosses the claim, found to a part in a million.
+Invariant: a condition that is told is where the formula crosses the claim, found to twelve digits; as it is shown it is
+rounded to the side on which it holds.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from indelible.bill.costs import MOST, Footprint, Sizes
-from indelible.bill.crashes import NOTHING, break_even
+from indelible.bill.costs import MOST, Footprint, Sizes, number
+from indelible.bill.crashes import NOTHING, Price, break_even
 from indelible.bill.prices import Storage
-from indelible.bill.report import priced, usd
+from indelible.bill.report import from_on, priced, up_to, usd
 from indelible.bill.sample import Assumed, Sample, batches_only, pooled
 from indelible.bill.strategies import DECISIONS, EVERY_5, EVERY_10, JSON, OURS, PATCH
 from indelible.errors import Misuse
@@ -45,7 +47,7 @@ def crossing(formula: Callable[[float], float], target: float, most: float = MOS
         return 0.0
     if formula(high) < target:
         return None
-    while high - low > 1e-6 * max(high, 1e-6):
+    while high - low > 1e-12 * max(high, 1e-6):
         middle = (low + high) / 2
         low, high = (low, middle) if formula(middle) >= target else (middle, high)
     return high
@@ -56,8 +58,8 @@ def logs(sample: Sample, storages: Sequence[Storage], assumed: Assumed) -> Claim
     found = Claim(
         "logs",
         "$400 a month for a prototype's state logs",
-        f"the whole state is written as JSON after every loop, and each of them is kept {assumed.keep_days:g} days",
-        ("storage", f"logs at {assumed.runs_per_day:g} runs a day", "$400 from runs a day", "ours at that many",
+        f"the whole state is written as JSON after every loop, and each is kept {number(assumed.keep_days)} days",
+        ("storage", f"logs at {number(assumed.runs_per_day)} runs a day", "$400 from runs a day", "ours at that many",
          "ours is $400 from runs a day"),
         [], [],
     )  # fmt: skip
@@ -83,13 +85,14 @@ def logs(sample: Sample, storages: Sequence[Storage], assumed: Assumed) -> Claim
 
 
 def _logs_said(storage: Storage, now: float, needed: float | None, instead: float | None, assumed: Assumed) -> str:
-    at = f"at {assumed.runs_per_day:g} runs a day it is {usd(now)}"
+    kept = number(assumed.keep_days)
+    at = f"at {number(assumed.runs_per_day)} runs a day such logs cost {usd(now)} a month"
     if needed is None or instead is None:
-        return f"{storage.name}: not true at any number of runs a day; {at}"
+        return f"{storage.name}: not true at any number of runs a day up to {MOST:,}; {at}"
     verdict = "true" if now >= LOGS_USD else "not true"
     return (
-        f"{storage.name}: true from {_runs(needed)} runs a day on, kept {assumed.keep_days:g} days; {at}: {verdict}. "
-        f"With Indelible's journal the same runs cost {usd(instead)}"
+        f"{storage.name}: true from {from_on(needed)} runs a day on, if logs are kept {kept} days; "
+        f"{at}: {verdict}. Where they come to $400, Indelible's journal of the same runs costs {usd(instead)}"
     )
 
 
@@ -99,7 +102,7 @@ def snapshots(sample: Sample, storages: Sequence[Storage], assumed: Assumed) -> 
         "snapshots",
         "70 % of the S3 bill was snapshots",
         "the whole state is dumped as JSON, beside a log (JSON Patch) with an object for each loop",
-        ("storage", "snapshots", "each is", "they cost", "the log", "share", "70 % if kept", "or all else at most"),
+        ("storage", "dumps", "each is", "they cost", "the log", "share", "70 % if kept", "all but them at most"),
         [], [],
     )  # fmt: skip
     for storage in storages:
@@ -128,21 +131,32 @@ def _snapshots_row(found: Claim, sample: Sample, storage: Storage, assumed: Assu
 
     (dumped, logged), now = parts(assumed.keep_days), share(assumed.keep_days)
     rest = dumped * (1 - SNAPSHOT_SHARE) / SNAPSHOT_SHARE
-    when, days = _while_shared(share)
-    found.rows.append((storage.name, strategy, kept, usd(dumped), usd(logged), f"{now:.0%}", when, usd(rest)))
+    when, days = _while_shared(share) if _even(storage) else ("not told", (None, None))
+    percent = f"{math.floor(now * 1000) / 10:g}%"  # not up to 70, if it is less
+    found.rows.append((storage.name, strategy, kept, usd(dumped), usd(logged), percent, when, usd(rest)))
     found.facts.append({"storage": storage.name, "snapshots": strategy, "each": kept, "usd": dumped, "log_usd": logged,
                         "share": now, "70_percent_from_keep_days": days[0],
                         "70_percent_up_to_keep_days": days[1], "rest_of_bill_at_most_usd": rest})  # fmt: skip
     if strategy == JSON:
         verdict = "true" if now >= SNAPSHOT_SHARE else "not true"
         found.conditions.append(
-            f"{storage.name}, {strategy}, each {kept}: snapshots are {now:.0%} of snapshots and log: {verdict}. "
-            f"So it is {_WHEN.get(when, f'if runs are kept {when}')}; or, with anything else in the bill, while that "
-            f"is at most {usd(rest)} a month"
+            f"{storage.name}, {strategy} after each loop, each {kept}: dumps cost {usd(dumped)} a month and the log "
+            f"{usd(logged)}, so dumps are {percent} of the two: {verdict} when runs are kept "
+            f"{number(assumed.keep_days)} days. {_WHEN.get(when, f'It is true if runs are kept {when}')}. In a bill "
+            f"with more in it, it is true while all but the dumps, the log included, costs at most {usd(rest)} a month"
         )
 
 
-_WHEN = {"always": "however long runs are kept", "never": "for no time that runs are kept, up to ten years"}
+_WHEN = {
+    "always": "It is true however long runs are kept",
+    "never": "It is not true for any time that runs are kept, up to ten years",
+    "not told": "For how long runs would have to be kept is not told, as space is billed there for all runs together",
+}
+
+
+def _even(storage: Storage) -> bool:
+    """Whether each byte more costs more: what is billed in whole volumes jumps, and the share goes up and down."""
+    return not storage.amount("min_stored_bytes") and not storage.amount("stored_step_bytes")
 
 
 def _while_shared(share: Callable[[float], float]) -> tuple[str, tuple[float | None, float | None]]:
@@ -154,9 +168,13 @@ def _while_shared(share: Callable[[float], float]) -> tuple[str, tuple[float | N
         return "never", (None, None)
     if most:
         days = crossing(share, SNAPSHOT_SHARE, LONGEST_DAYS)
-        return f"{days:,.3g} days or more", (days, None)
+        return f"{_days(days, from_on)} or more", (days, None)
     days = crossing(lambda d: 1 - share(d), 1 - SNAPSHOT_SHARE, LONGEST_DAYS)
-    return f"{days:,.3g} days or less", (0.0, days)
+    return f"{_days(days, up_to)} or less", (0.0, days)
+
+
+def _days(value: float | None, shown: Callable[[float], str]) -> str:
+    return f"{shown(value or 0.0)} days"
 
 
 def _snapshots_ours(found: Claim, sample: Sample, storage: Storage, assumed: Assumed) -> None:
@@ -167,7 +185,9 @@ def _snapshots_ours(found: Claim, sample: Sample, storage: Storage, assumed: Ass
     found.rows.append((storage.name, OURS, "newest two", usd(own), usd(batches), f"{share:.0%}", "-", "-"))
     found.facts.append({"storage": storage.name, "snapshots": OURS, "each": "newest two", "usd": own,
                         "log_usd": batches, "share": share})  # fmt: skip
-    found.conditions.append(f"{storage.name}: with Indelible's journal snapshots are {share:.0%} of {usd(whole)}")
+    found.conditions.append(
+        f"{storage.name}: Indelible's journal costs {usd(whole)} a month, of which its snapshots are {share:.0%}"
+    )
 
 
 def developer(sample: Sample, storages: Sequence[Storage], assumed: Assumed) -> Claim:
@@ -176,8 +196,9 @@ def developer(sample: Sample, storages: Sequence[Storage], assumed: Assumed) -> 
     found = Claim(
         "developer",
         "five minutes of a developer per crash pays for it",
-        f"{minutes:g} minutes at {usd(rate)} an hour for each crash that no journal tells about, {n:g} crashes a month;"
-        " the money of answers that are paid again is left out, as the claim leaves it out",
+        f"after a crash a developer looks for {number(minutes)} minutes at {usd(rate)} an hour, with the journal only "
+        f"if a deed may have been under way; {number(n)} crashes a month. The money of answers that are paid again is "
+        "left out, as the claim leaves it out",
         ("storage", "instead of", "ours costs", "more by", "minutes saved a crash", "pays from crashes a month",
          "or from minutes a crash", "up to runs a day"),
         [], [],
@@ -199,9 +220,10 @@ def developer(sample: Sample, storages: Sequence[Storage], assumed: Assumed) -> 
 
             saved = n * spared * minutes / 60 * rate
             runs = crossing(paid, saved) if other == NOTHING else None
-            money = priced(sample.lost(other), assumed).usd - priced(ours_lost, assumed).usd
-            found.rows.append((storage.name, other, usd(ours), usd(extra), f"{spared * minutes:.3g}", _from(crashes),
-                               _from(from_minutes), "-" if runs is None else _runs(runs)))  # fmt: skip
+            money = _spared_usd(priced(sample.lost(other), assumed), priced(ours_lost, assumed))
+            found.rows.append((storage.name, other, usd(ours), usd(extra), number(round(spared * minutes, 2)),
+                               _from(crashes), _from(from_minutes),
+                               _up_to(runs) if other == NOTHING else "-"))  # fmt: skip
             found.facts.append({"storage": storage.name, "instead_of": other, "ours_usd": ours, "extra_usd": extra,
                                 "minutes_saved_per_crash": spared * minutes, "crashes_per_month": crashes,
                                 "minutes_per_crash": from_minutes, "up_to_runs_per_day": runs,
@@ -212,17 +234,25 @@ def developer(sample: Sample, storages: Sequence[Storage], assumed: Assumed) -> 
 
 def _developer_said(storage: Storage, other: str, extra: float, saved: float, crashes: float | None,
                     assumed: Assumed) -> str:  # fmt: skip
-    n = assumed.crashes_per_month
+    n, against = assumed.crashes_per_month, f"{storage.name}, instead of {_INSTEAD[other]}"
     if extra <= 0:
         less = f"{usd(-extra)} less" if extra < 0 else "no more"
-        return f"{storage.name}, instead of {other}: true without any crash: the journal costs {less}"
+        return f"{against}: true without any crash: the journal costs {less}"
     if crashes is None:
-        return f"{storage.name}, instead of {other}: never true: a crash costs no fewer minutes with the journal"
+        return f"{against}: never true: a developer's time after a crash costs no less with the journal"
     verdict = "true" if saved >= extra else "not true"
     return (
-        f"{storage.name}, instead of {other}: true from {crashes:,.3g} crashes a month on, at "
-        f"{assumed.runs_per_day:g} runs a day; at {n:g} crashes {usd(saved)} is saved for {usd(extra)}: {verdict}"
+        f"{against}: true from {from_on(crashes)} crashes a month on, at {number(assumed.runs_per_day)} runs a day; "
+        f"at {number(n)} crashes a month {usd(saved)} of a developer is saved for {usd(extra)} of storage: {verdict}"
     )
+
+
+_INSTEAD = {NOTHING: "keeping nothing and starting again", JSON: "full JSON after each loop"}
+
+
+def _spared_usd(other: Price, ours: Price) -> float | None:
+    """What a crash costs less, the money that is paid again included; None where some of that is not known."""
+    return other.usd - ours.usd if other.known and ours.known else None
 
 
 def _every_dump(sample: Sample, strategy: str, storage: Storage) -> Footprint:
@@ -235,11 +265,16 @@ def _every_dump(sample: Sample, strategy: str, storage: Storage) -> Footprint:
 
 
 def _runs(value: float | None) -> str:
-    return "never" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return "never" if value is None else from_on(value)
 
 
 def _from(value: float | None) -> str:
-    return "never" if value is None else "0" if value == 0 else f"{value:,.3g}"
+    return "never" if value is None else from_on(value)
+
+
+def _up_to(value: float | None) -> str:
+    """The runs a day up to which it pays: `value` is from where on the journal costs as much as it saves."""
+    return f"any, to {MOST:,}" if value is None else "never" if value == 0 else up_to(value)
 
 
 CLAIMS = {"logs": logs, "snapshots": snapshots, "developer": developer}

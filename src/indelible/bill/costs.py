@@ -127,7 +127,7 @@ def monthly(storage: Storage, run: Footprint, *, runs_per_day: float, keep_days:
         if not 0 <= value <= MOST:  # NaN is in no range
             raise Misuse(f"{name} is {value:g}; expected a number from 0 to {MOST:,}", hint=f"{name}=30")
     times = runs_per_day * DAYS_PER_MONTH
-    often = f"{runs_per_day:,g} runs a day × {DAYS_PER_MONTH} days"
+    often = f"{number(runs_per_day)} runs a day × {DAYS_PER_MONTH} days"
     lines = [*_traffic(storage, "write", run.writes, times, often)]
     if run.reads.number:
         lines += _traffic(storage, "read", run.reads, times, often)
@@ -166,10 +166,10 @@ def _storing(storage: Storage, run: Footprint, runs_per_day: float, keep_days: f
     bytes_kept = _objects(storage, kept)
     held = runs_per_day * (bytes_kept * days + _objects(storage, replaced) * least)
     of = f"{_billed(kept.total, bytes_kept)} in {_number(kept, 'object')}{_rules(storage, 'object')}"
-    paid = f" (kept {keep_days:,g}, paid for at least {least:,g})" if least > keep_days else ""
-    formula = f"{runs_per_day:,g} runs a day × {of} × {days:,g} days{paid}"
+    paid = f" (kept {number(keep_days)}, paid for at least {number(least)})" if least > keep_days else ""
+    formula = f"{number(runs_per_day)} runs a day × {of} × {number(days)} days{paid}"
     if replaced.number and least:
-        formula += f" + {shown(_objects(storage, replaced))} in {replaced.number:,} replaced × {least:,g} days"
+        formula += f" + {shown(_objects(storage, replaced))} in {replaced.number:,} replaced × {number(least)} days"
     if ratio := storage.figures.get("stored_ratio"):
         held *= ratio.value
         formula += f", × {ratio.value:g} stored"
@@ -205,6 +205,11 @@ def _rules(storage: Storage, what: str) -> str:
     rules = [("+", f"{what}_extra_bytes"), ("at least", f"min_{what}_bytes"), ("by", f"{what}_step_bytes")]
     said = [f"{word} {shown(storage.amount(name))}" for word, name in rules if storage.amount(name)]
     return f", each {', '.join(said)}" if said else ""
+
+
+def number(value: float) -> str:
+    """A number that somebody gave, in full: 1,234,567 and not 1.23e+06."""
+    return f"{value:,.12g}"
 
 
 def shown(size: int) -> str:

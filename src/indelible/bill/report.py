@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
-from indelible.bill.costs import Cost
+from indelible.bill.costs import Cost, number
 from indelible.bill.crashes import AT_MOST, UNKNOWN, Lost, Month, Price, months, price
 from indelible.bill.fields import HotField, hot
 from indelible.bill.prices import Storage
@@ -32,8 +33,19 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """The runs of one agent, or the traces of one kind: `written` are the bytes under each strategy."""
+
+    runs: int
+    loops: int
+    raw_bytes: int
+    written: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """The bill. `costs` and `crashes` are by the name of the storage; `crashes` in the order of the strategies."""
+    """The bill. `costs` and `crashes` are by the name of the storage; `crashes` in the order of the strategies.
+    `kinds` are by the name of the agent, or of the kind of trace. `snapshots` are those in the bytes of ours."""
 
     assumed: Assumed
     storages: tuple[Storage, ...]
@@ -46,6 +58,8 @@ class Report:
     crashes: dict[str, list[Month]]
     fields: tuple[HotField, ...]
     notices: tuple[str, ...]
+    kinds: dict[str, Kind]
+    snapshots: tuple[int, ...]
 
     def best(self, storage: str) -> Month | None:
         """The cheapest that is safe and durable there, if any is."""
@@ -69,8 +83,21 @@ def report(sample: Sample, storages: Sequence[Storage], assumed: Assumed) -> Rep
         for s in storages
     }  # fmt: skip
     fields = tuple(hot(part.course for part in sample.parts))
+    snapshots = tuple(size for part in sample.parts for size in part.course.snapshots)
     return Report(assumed, tuple(storages), len(sample.parts), sample.loops, sample.raw_bytes, written, costs, lost,
-                  crashes, fields, tuple(_notices(sample)))  # fmt: skip
+                  crashes, fields, tuple(_notices(sample)), _kinds(sample), snapshots)  # fmt: skip
+
+
+def _kinds(sample: Sample) -> dict[str, Kind]:
+    found = {}
+    for name in sorted({part.course.kind for part in sample.parts}):
+        parts = [part for part in sample.parts if part.course.kind == name]
+        written = dict.fromkeys(sample.strategies, 0)
+        for encoded in (encoded for part in parts for encoded in part.encoded):
+            written[encoded.strategy] += encoded.footprint.writes.total
+        loops, raw = sum(len(part.course.loops) for part in parts), sum(part.raw_bytes for part in parts)
+        found[name] = Kind(len(parts), loops, raw, written)
+    return found
 
 
 def priced(of: Lost, assumed: Assumed) -> Price:
@@ -103,7 +130,7 @@ def _notices(sample: Sample) -> Iterator[str]:
     if untimed := sum(loop.took_s is None for loop in loops):
         yield f"how long {untimed} of {len(loops)} loops took was not recorded; the time a crash takes is not known"
     if not any(loop.deed for part in sample.parts for loop in part.exposure.loops):
-        yield "no loop here did a deed: for runs that never do one, what is marked unsafe loses only what is told"
+        yield 'no loop here did a deed: for runs that never do one, "safe: no" adds nothing to the costs that are told'
 
 
 def as_json(found: Report) -> dict[str, Any]:
@@ -114,6 +141,8 @@ def as_json(found: Report) -> dict[str, Any]:
         "loops": found.loops,
         "raw_bytes": found.raw_bytes,
         "strategies": [asdict(row) for row in found.written],
+        "snapshots_of_ours": {"number": len(found.snapshots), "bytes": sum(found.snapshots)},
+        "kinds": {name: asdict(kind) for name, kind in found.kinds.items()},
         "storages": [_storage(found, storage) for storage in found.storages],
         "crash": {name: _crash(of, priced(of, found.assumed)) for name, of in found.lost.items()},
         "hot_fields": [{**asdict(field), "text": str(field)} for field in found.fields],
@@ -160,7 +189,8 @@ def explained(found: Report) -> Iterator[str]:
             yield f"  {strategy}: {usd(cost.dollars)} a month"
             for line in cost.lines:
                 yield (
-                    f"    {line.name}: {line.formula} = {line.quantity:,.6g} {line.unit} × {usd(line.unit_price)} = "
+                    f"    {line.name}: {line.formula} = {line.quantity:,.6g} {_UNITS.get(line.unit, line.unit)} × "
+                    f"{usd(line.unit_price)} = "
                     f"{usd(line.dollars)}"
                 )
     yield "a crash"
@@ -168,11 +198,11 @@ def explained(found: Report) -> Iterator[str]:
         yield f"  {strategy}: {_explained_crash(of, found.assumed)}"
     n = found.assumed.crashes_per_month
     for storage in found.storages:
-        yield f"a month with {n:g} crashes, on {storage.name}"
+        yield f"a month with {number(n)} crashes, on {storage.name}"
         rows = found.crashes[storage.name]
         least = next(month for month in rows if month.break_even == 0 and _is_least(month, rows))
         for month in rows:
-            sum_ = f"{usd(month.storage_usd)} + {n:g} × {usd(month.crash.usd)} = {usd(month.total_usd)}"
+            sum_ = f"{usd(month.storage_usd)} + {number(n)} × {usd(month.crash.usd)} = {usd(month.total_usd)}"
             yield f"  {month.strategy}: {sum_}; {_explained_even(month, least)}"
 
 
@@ -182,12 +212,13 @@ def _is_least(month: Month, rows: list[Month]) -> bool:
 
 def _explained_crash(of: Lost, assumed: Assumed) -> str:
     paid = priced(of, assumed)
-    again = "not known" if of.usd is None else f"{'at least ' if of.at_least else ''}{usd(of.usd)}"
-    minutes = f"{of.asked:.3g} of crashes × {assumed.minutes_per_crash:g} min × {usd(assumed.hourly_rate)} / 60"
-    time = "not known" if of.seconds is None else f"{of.seconds:,.3g} s"
+    least = "at least " if of.at_least else ""
+    total = None if of.usd is None else f"{least}{usd(of.usd * of.loops)} / {of.loops:,} = {least}{usd(of.usd)}"
+    asked = f"{of.asked:.4g} of crashes × {number(assumed.minutes_per_crash)} min × {usd(assumed.hourly_rate)} / 60"
+    time = "not known" if of.seconds is None else seconds(of.seconds)
     return (
-        f"paid again, the mean over a crash in each of {of.loops:,} loops: {again}; developer: {minutes} = "
-        f"{usd(paid.developer_usd)}; together {'' if paid.known else 'at least '}{usd(paid.usd)}; time: {time}"
+        f"paid again after a crash in each of {of.loops:,} loops, the mean: {total or 'not known'}; developer: {asked} "
+        f"= {usd(paid.developer_usd)}; together {'' if paid.known else 'at least '}{usd(paid.usd)}; time: {time}"
     )
 
 
@@ -201,8 +232,40 @@ def _explained_even(month: Month, least: Month) -> str:
         return f"it costs {usd(extra)} more than {least.strategy} and saves nothing at a crash: no break-even"
     if month.break_even == 0:
         return f"it costs no more than {least.strategy} from the start"
-    at = f"{month.break_even:,.4g} crashes a month" + (" at most" if month.even_known == AT_MOST else "")
+    even = f"{month.break_even:,.4g}" if month.break_even < 9999 else f"{month.break_even:,.0f}"
+    at = f"{even} crashes a month" + (" at most" if month.even_known == AT_MOST else "")
     return f"break-even with {least.strategy}: {usd(extra)} / {usd(saved)} = {at}"
+
+
+_UNITS = {"1k requests": "thousand requests", "10k requests": "ten thousand requests",
+          "1M requests": "million requests", "1M units": "million units"}  # fmt: skip
+
+
+def from_on(value: float) -> str:
+    """From where on something holds, in three digits or in whole numbers, rounded up, so that it holds there."""
+    return _rounded(Decimal(value) * (1 - _NOISE), ROUND_CEILING)
+
+
+def up_to(value: float) -> str:
+    """Up to where something holds, as `from_on`, rounded down."""
+    return _rounded(Decimal(value) * (1 + _NOISE), ROUND_FLOOR)
+
+
+_NOISE = Decimal("1e-12")
+_FINEST = -3
+
+
+def _rounded(exact: Decimal, rounding: str) -> str:
+    places = min(0, max(_FINEST, exact.adjusted() - 2)) if exact else 0
+    text = f"{exact.quantize(Decimal(1).scaleb(places), rounding):,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def seconds(value: float) -> str:
+    """A time as a person reads it."""
+    if 0 < value < 0.01:
+        return "under 0.01 s"
+    return f"{value:,.3g} s" if value < 999 else f"{value:,.0f} s"
 
 
 def usd(value: float) -> str:

@@ -29,6 +29,7 @@ from indelible.errors import Misuse, NotStorable
 KINDS = ("llm", "tool", "other")
 PER = ("loop", "step")
 MOST_USD = 1e9
+MOST_TOKENS = 10**15
 _EXAMPLE = '{"step": 0, "loop": 1, "kind": "llm", "content": "…", "cost": 0.002}'
 
 
@@ -36,6 +37,20 @@ _EXAMPLE = '{"step": 0, "loop": 1, "kind": "llm", "content": "…", "cost": 0.00
 class _Reading:
     path: Path
     notices: list[str] = field(default_factory=list)
+    seen: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    """Of each step the line it was on, and what that said."""
+
+    def again(self, number: int, step: int, line: bytes) -> bool:
+        """Whether this line says over again what another one has said: it is passed over, and its cost counts once."""
+        before, said = self.seen.setdefault(step, (number, line))
+        if before == number:
+            return False
+        if said == line:
+            self.pass_over(number, f"step {step} stands on line {before} already")
+            return True
+        self.notices.append(f"{self.path}:{number}: step {step} stands on line {before} too, with something else; "
+                            "both are used")  # fmt: skip
+        return False
 
     def pass_over(self, number: int, why: str) -> None:
         self.notices.append(f"{self.path}:{number}: {why}; the line is passed over")
@@ -49,7 +64,8 @@ def read(path: Path | str, *, per: str = "loop", actions: bool = True) -> Course
     """The course of the trace in that file, and what Indelible would have written of it.
 
     `per="step"` takes every line for a loop. `actions=False` tells it as of an agent that calls no actions, so that its
-    journal holds each content once. A line that cannot be used is named in the notices, and the rest is used. Raises
+    journal holds each content once. A line that cannot be used, or that says a step over
+    again, is named in the notices, and the rest is used. Raises
     `Misuse`, with file and line, for a cost that is negative, NaN, no number, or not in US dollars, and for a file
     without one line that can be used.
     """
@@ -90,7 +106,10 @@ def _steps(reading: _Reading) -> Iterator[Step]:
         if not line.strip():
             continue
         try:
-            yield _step(json.loads(line), f"{reading.path}:{number}")
+            found = json.loads(line)
+            step = _step(found, f"{reading.path}:{number}")
+            if not reading.again(number, found["step"], line.strip()):
+                yield step
         except _Unfit as unfit:
             reading.pass_over(number, str(unfit))
         except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
@@ -140,8 +159,8 @@ def _usd(found: dict[str, Any], where: str) -> float | None:
 def _tokens(found: dict[str, Any]) -> int:
     tokens = found.get("tokens", 0)
     counts = list(tokens.values()) if isinstance(tokens, dict) else [0 if tokens is None else tokens]
-    if not all(type(count) is int and count >= 0 for count in counts):
-        raise _Unfit("`tokens` are not whole numbers from 0 up")
+    if not all(type(count) is int and 0 <= count <= MOST_TOKENS for count in counts):
+        raise _Unfit(f"`tokens` are not whole numbers from 0 to {MOST_TOKENS:.0e}")
     return sum(counts)
 
 

@@ -25,8 +25,9 @@ from indelible.bill.strategies import encode
 from indelible.cli import bill_tables as show
 from indelible.cli.reading import about, reading, recover
 from indelible.cli.screen import dump, note, safe, say
-from indelible.errors import Misuse
+from indelible.errors import FormatTooNew, JournalDamaged, Misuse, UnknownRun
 from indelible.runtime.meter import Meter, total
+from indelible.runtime.runstore import RunStore
 
 S3 = ("s3-standard", "s3-standard-ia", "s3-express")
 _MANY_LOOPS = 200
@@ -71,6 +72,16 @@ class How:
     plot: Path | None = None
     as_json: bool = False
 
+    def check(self) -> None:
+        """Raises `Misuse` for a claim that there is not, and for what a claim does not tell."""
+        if self.claim is None:
+            return
+        if self.claim not in claims.CLAIMS:
+            raise Misuse(f"there is no claim {self.claim!r}", hint=f"--claim {' | '.join(claims.CLAIMS)}")
+        others = {"--explain": self.explain, "--compression": self.compression, "--plot": self.plot is not None}
+        for option in (option for option, given in others.items() if given):
+            raise Misuse(f"a claim is told without {option}", hint=f"leave out {option}, or --claim {self.claim}")
+
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
@@ -78,6 +89,8 @@ class Gathered:
 
     courses: list[Course]
     traced: bool
+    notices: tuple[str, ...] = ()
+    """Of runs that are left out."""
     meter: Meter | None = None
     disk: Physical | None = None
 
@@ -85,19 +98,18 @@ class Gathered:
 def bill(what: What, how: How, assumed: Assumed, store: str) -> int:
     """Tell the bill."""
     what.check()
+    how.check()
     prices = load(how.prices)
     storages = _storages(prices, how)
-    if how.claim is not None and how.claim not in claims.CLAIMS:
-        raise Misuse(f"there is no claim {how.claim!r}", hint=f"--claim {' | '.join(claims.CLAIMS)}")
     found = _gather(what, store)
     sample = _encoded(found)
     if how.claim is not None:
         claim = claims.claim(how.claim, sample, storages, assumed)
         if how.as_json:
-            dump({"assumed": asdict(assumed), **asdict(claim)})
+            dump({"assumed": asdict(assumed), **asdict(claim), "notices": _left_out(found)})
         else:
             show.claim(claim, sample, assumed)
-            show.notices([notice for course in found.courses for notice in course.notices])
+            show.notices(_left_out(found))
         return 0
     told = report(sample, storages, assumed)
     rows = _compression(found.courses) if how.compression else []
@@ -111,8 +123,14 @@ def bill(what: What, how: How, assumed: Assumed, store: str) -> int:
     return 0
 
 
+def _left_out(found: Gathered) -> list[str]:
+    return [*found.notices, *(notice for course in found.courses for notice in course.notices)]
+
+
 def _storages(prices: Prices, how: How) -> list[Storage]:
     names = [name for given in how.storages for name in given.split(",") if name]
+    if how.storages and not names:
+        raise Misuse("--storage names no storage", hint=f"--storage {next(iter(prices)).name}")
     if not names and how.claim == "snapshots":
         names = list(S3)
     return [prices[name] for name in dict.fromkeys(names)] if names else list(prices)
@@ -130,21 +148,36 @@ def _gather(what: What, store: str) -> Gathered:
     with reading(store) as opened:
         if what.run is not None:
             recover(opened, what.run, "bill", store)
-            ids = [what.run]
-        else:
-            ids = sorted(entry.run_id for entry in opened.entries() if entry.head)
-            if not ids:
-                raise Misuse(f"there is no run in {opened.url}", hint='indelible run AGENT.py:name "OBJECTIVE"')
-        courses, meters, disks = [], [], []
-        for run_id in ids:
-            with about(run_id):
-                meter = opened.meter(run_id)
-                # The store keeps the newest two snapshots; what was written is all of them.
-                course = replace(runs.read(opened, run_id), snapshots=tuple(size for _, size in meter.snapshots))
-                courses.append(course)
-                meters.append(meter)
-                disks.append(physical(opened, run_id))
-        return Gathered(courses, False, meters[0] if what.run is not None else total(meters), _together(disks))
+            with about(what.run):
+                course, meter, disk = _run(opened, what.run)
+            return Gathered([course], False, meter=meter, disk=disk)
+        return _all(opened)
+
+
+def _run(opened: RunStore, run_id: str) -> tuple[Course, Meter, Physical]:
+    meter = opened.meter(run_id)
+    # The store keeps the newest two snapshots; what was written is all of them.
+    course = replace(runs.read(opened, run_id), snapshots=tuple(size for _, size in meter.snapshots))
+    return course, meter, physical(opened, run_id)
+
+
+def _all(opened: RunStore) -> Gathered:
+    """Every run that can be read; the others are named."""
+    ids = sorted(entry.run_id for entry in opened.entries() if entry.head)
+    if not ids:
+        raise Misuse(f"there is no run in {opened.url}", hint='indelible run AGENT.py:name "OBJECTIVE"')
+    found, notices = [], []
+    for run_id in ids:
+        try:
+            found.append(_run(opened, run_id))
+        except (JournalDamaged, FormatTooNew, UnknownRun) as error:  # one is deleted while others are read
+            notices.append(f"{error.what}; the run is left out")
+    if not found:
+        raise Misuse(
+            f"none of the {len(ids)} runs in {opened.url} can be read; {notices[0]}", hint="indelible verify --all"
+        )
+    courses, meters, disks = zip(*found, strict=True)
+    return Gathered([*courses], False, tuple(notices), total(meters), _together(disks))
 
 
 def _together(disks: Sequence[Physical]) -> Physical:
@@ -216,7 +249,7 @@ def _say(found: Gathered, sample: Sample, told: Report, rows: list[compression.R
         say(safe(f"{names}: {show.counted(told)}; {shown(told.raw_bytes)} were added to the state, counted once"))
     show.written(told)
     if len(sample.parts) > 1:
-        show.kinds(sample)
+        show.kinds(told)
     show.costs(told)
     show.crashes(told, named=bool(how.storages))
     show.fields(told)
@@ -228,7 +261,11 @@ def _say(found: Gathered, sample: Sample, told: Report, rows: list[compression.R
         show.heading("how each figure came about")
         for line in _lines(told):
             say(line)
-    show.notices([*(found.meter.notices if found.meter else ()), *told.notices])
+    show.notices(_noticed(found, told))
+
+
+def _noticed(found: Gathered, told: Report) -> list[str]:
+    return [*found.notices, *(found.meter.notices if found.meter else ()), *told.notices]
 
 
 def _lines(told: Report) -> Iterator[str]:
@@ -245,7 +282,8 @@ def _json(found: Gathered, told: Report, rows: list[compression.Row], drawn: lis
         }  # fmt: skip
     disk = None if found.disk is None else {**asdict(found.disk), "bytes": found.disk.bytes}
     return {
-        "meter": meter, "physical": disk, **as_json(told), "explained": list(explained(told)),
+        "meter": meter, "physical": disk, **as_json(told), "notices": _noticed(found, told),
+        "explained": list(explained(told)),
         "compression": [{**asdict(row), "cpu_us_per_write": row.cpu_us} for row in rows],
         "plots": [str(path) for path in drawn],
     }  # fmt: skip

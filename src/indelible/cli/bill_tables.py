@@ -7,19 +7,22 @@ Invariant: money that is not known is shown as "unknown" or "at least", never as
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Sequence
 
 from indelible.bill.claims import Claim
-from indelible.bill.costs import shown
+from indelible.bill.costs import number, shown
 from indelible.bill.crashes import AT_MOST, UNKNOWN, UNSAFE, Month
 from indelible.bill.physical import Physical
-from indelible.bill.report import Report, usd
+from indelible.bill.report import Report, from_on, seconds, usd
 from indelible.bill.sample import Assumed, Sample
 from indelible.cli.screen import many, safe, say, table
 from indelible.runtime.meter import ActionUse, Meter
 
 MOST_NOTICES = 20
-_WIDE = 6
+_WIDEST = 120
+_ALL = 1_000
 _TOLD_OF = ("local-disk", "s3-standard")
 
 
@@ -40,7 +43,7 @@ def meter(found: Meter, disk: Physical | None) -> None:
     whose = f"run {found.run_id} of agent {found.agent}" if found.run_id else many(found.runs, "run")
     say(f"{safe(whose)}: {many(found.cycles, 'cycle')} committed, {many(found.events, 'event')}")
     lines = [
-        ("raw", f"{_bytes(found.raw_bytes)} of events before compression"),
+        ("events", f"{_bytes(found.raw_bytes)} before compression"),
         ("stored", f"{_bytes(found.stored_bytes)} in batches, {_bytes(found.snapshot_bytes)} in "
                    f"{many(len(found.snapshots), 'snapshot')} ({_bytes(found.kept_snapshot_bytes)} still there)"),
         ("durable writes", f"{found.writes}, waited for {found.waited_s * 1000:,.1f} ms"),
@@ -62,11 +65,16 @@ def meter(found: Meter, disk: Physical | None) -> None:
         say(f"  {name:<16}{text}")
     if found.actions:
         heading("by action")
-        table(("action", "effect", "calls", "failed", "from journal", "results", "tokens", "money", "seconds", "saved"),
-              [(name, use.effect or "-", use.calls, use.failed, use.recalled, shown(use.result_bytes),
-                f"{use.tokens_in + use.tokens_out:,}", _money(use), f"{use.seconds:,.2f}",
-                _known(use.saved_usd, use.saved_unpriced, use.saved_tokens) if use.recalled else "-")
+        table(("action", "effect", "calls", "failed", "results", "tokens", "money", "seconds"),
+              [(name, use.effect or "-", use.calls, use.failed, shown(use.result_bytes),
+                f"{use.tokens_in + use.tokens_out:,}", _money(use), f"{use.seconds:,.2f}")
                for name, use in sorted(found.actions.items())])  # fmt: skip
+    if calls.recalled:
+        heading("answered from the journal")
+        table(("action", "answers", "money saved", "tokens saved", "seconds saved"),
+              [(name, use.recalled, _known(use.saved_usd, use.saved_unpriced, use.saved_tokens),
+                f"{use.saved_tokens:,}", f"{use.saved_seconds:,.2f}")
+               for name, use in sorted(found.actions.items()) if use.recalled])  # fmt: skip
     if found.fields:
         heading("by field of the state, in changes before compression")
         table(("field", "kind", "changes", "written", "rewritten", "in rewrites", "holds now"),
@@ -76,59 +84,72 @@ def meter(found: Meter, disk: Physical | None) -> None:
 
 def written(told: Report) -> None:
     """What each strategy writes."""
-    heading(f"written under each strategy, encoded for real ({counted(told)}, {shown(told.raw_bytes)} raw)")
+    heading(f"written under each strategy, encoded for real ({counted(told)})")
     table(("strategy", "writes", "bytes written", "× raw", "kept", "CPU s"),
           [(row.strategy, f"{row.writes:,}", f"{row.written_bytes:,}", f"{row.share:,.3f}", f"{row.kept_bytes:,}",
             f"{row.cpu_s:.3f}") for row in told.written])  # fmt: skip
+    say(f"raw: {shown(told.raw_bytes)} of JSON were added to the state, each value counted once")
+    if told.snapshots:
+        say(f"of ours, {_bytes(sum(told.snapshots))} are {many(len(told.snapshots), 'snapshot')}")
 
 
-def kinds(sample: Sample) -> None:
+def kinds(told: Report) -> None:
     """The bytes under each strategy, a column for each kind of run."""
-    names = sorted({part.course.kind for part in sample.parts})
-    parts = {name: [part for part in sample.parts if part.course.kind == name] for name in names}
     heading("bytes by kind")
+    each = told.kinds.values()
     rows: list[tuple[str, ...]] = [
-        ("runs", *(f"{len(parts[name]):,}" for name in names)),
-        ("loops", *(f"{sum(len(part.course.loops) for part in parts[name]):,}" for name in names)),
-        ("raw", *(f"{sum(part.raw_bytes for part in parts[name]):,}" for name in names)),
+        ("runs", *(f"{kind.runs:,}" for kind in each)),
+        ("loops", *(f"{kind.loops:,}" for kind in each)),
+        ("raw", *(f"{kind.raw_bytes:,}" for kind in each)),
+        *((row.strategy, *(f"{kind.written[row.strategy]:,}" for kind in each)) for row in told.written),
     ]
-    for strategy in sample.strategies:
-        sizes = dict.fromkeys(names, 0)
-        for part, encoded in zip(sample.parts, sample.of(strategy), strict=True):
-            sizes[part.course.kind] += encoded.footprint.writes.total
-        rows.append((strategy, *(f"{size:,}" for size in sizes.values())))
-    table(("strategy", *names), rows)
+    _broad(("strategy", *told.kinds), rows)
 
 
 def costs(told: Report) -> None:
     """What a month of storage costs, strategies by storages."""
     assumed = told.assumed
-    heading(f"storage, dollars a month at {assumed.runs_per_day:g} runs a day kept {assumed.keep_days:g} days")
+    days = f"{number(assumed.runs_per_day)} runs a day kept {number(assumed.keep_days)} days"
+    heading(f"storage, dollars a month at {days}")
     names = [storage.name for storage in told.storages]
-    for at in range(0, len(names), _WIDE):
-        few = names[at : at + _WIDE]
-        table(("strategy", *few),
-              [(row.strategy, *(usd(told.costs[name][row.strategy].dollars) for name in few))
-               for row in told.written])  # fmt: skip
-        if at + _WIDE < len(names):
+    _broad(("strategy", *names),
+           [(row.strategy, *(usd(told.costs[name][row.strategy].dollars) for name in names))
+            for row in told.written])  # fmt: skip
+
+
+def _broad(columns: tuple[str, ...], rows: list[tuple[str, ...]], elsewhere: int = _WIDEST) -> None:
+    """A table of many columns as several with the same first one: each as wide as fits the terminal, or, where there
+    is none, `elsewhere` characters."""
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else elsewhere
+    widths = [max(len(row[n]) for row in [columns, *rows]) + 2 for n in range(len(columns))]
+    at = 1
+    while at < len(columns):
+        left, end = room + 2 - widths[0], at
+        while end < len(columns) and (end == at or widths[end] <= left):
+            left -= widths[end]
+            end += 1
+        if at > 1:
             say()
+        table((columns[0], *columns[at:end]), [(row[0], *row[at:end]) for row in rows])
+        at = end
 
 
 def crashes(told: Report, *, named: bool) -> None:
     """What crashes add to it; of all storages if they were `named`, else of two, with the best of each."""
     assumed = told.assumed
-    looks = f"{assumed.minutes_per_crash:g} min of a developer at {usd(assumed.hourly_rate)} an hour"
+    looks = f"{number(assumed.minutes_per_crash)} min of a developer at {usd(assumed.hourly_rate)} an hour"
     heading(f"one crash, in any loop ({looks} if a person has to look, both assumed)")
     some = next(iter(told.crashes.values()))
-    table(("strategy", "loops again", "paid again", "time lost", "asks a person", "developer", "a crash costs", "safe"),
-          [(month.strategy, f"{month.crash.lost.again:,.3g}", _again(month), _time(month),
-            f"{month.crash.lost.asked:.0%}", usd(month.crash.developer_usd), _least(month, month.crash.usd),
-            "yes" if month.safe else "no") for month in some])  # fmt: skip
+    columns = ("loops again", "paid again", "time lost", "asks a person", "developer", "a crash costs", "safe")
+    _broad(("strategy", *columns),
+           [(month.strategy, number(round(month.crash.lost.again, 2)), _again(month), _time(month),
+             f"{month.crash.lost.asked:.0%}", usd(month.crash.developer_usd), _least(month, month.crash.usd),
+             "yes" if month.safe else "no") for month in some], elsewhere=_ALL)  # fmt: skip
     say(f"safe: no. {UNSAFE[0].upper()}{UNSAFE[1:]}.")
     for storage in told.storages:
         if not named and storage.name not in _TOLD_OF:
             continue
-        heading(f"{storage.name} with {assumed.crashes_per_month:g} crashes a month (assumed)")
+        heading(f"{storage.name} with {number(assumed.crashes_per_month)} crashes a month (assumed)")
         table(("strategy", "storage", "crashes", "together", "break-even crashes a month", ""),
               [(month.strategy, usd(month.storage_usd), _least(month, assumed.crashes_per_month * month.crash.usd),
                 _least(month, month.total_usd), _even(month), "<- cheapest safe" if month.best else "")
@@ -165,7 +186,7 @@ def claim(found: Claim, sample: Sample, assumed: Assumed) -> None:
     say(f'"{found.quote}"')
     say(safe(f"taken as: {found.meaning}"))
     of = f"{many(len(sample.parts), 'run')}, {many(sample.loops, 'loop')}, {shown(sample.raw_bytes)} raw"
-    say(f"for: {of}; {assumed.runs_per_day:g} runs a day, kept {assumed.keep_days:g} days")
+    say(f"for: {of}; {number(assumed.runs_per_day)} runs a day, kept {number(assumed.keep_days)} days")
     say()
     table(found.columns, found.rows)
     say()
@@ -203,8 +224,8 @@ def _again(month: Month) -> str:
 
 
 def _time(month: Month) -> str:
-    seconds = month.crash.lost.seconds
-    return "unknown" if seconds is None else f"{seconds:,.3g} s"
+    took = month.crash.lost.seconds
+    return "unknown" if took is None else seconds(took)
 
 
 def _least(month: Month, value: float) -> str:
@@ -214,6 +235,6 @@ def _least(month: Month, value: float) -> str:
 def _even(month: Month) -> str:
     if month.even_known == UNKNOWN:
         return "unknown"
-    if month.even_known == AT_MOST:
-        return f"at most {month.break_even:,.3g}"
-    return "never" if month.break_even is None else "0" if month.break_even == 0 else f"{month.break_even:,.3g}"
+    if month.break_even is None:
+        return "never"
+    return ("at most " if month.even_known == AT_MOST else "") + from_on(month.break_even)

@@ -18,8 +18,8 @@ from typing import Any, TextIO, cast
 # Controls, line and paragraph separators, invisible and direction-changing characters, halves of pairs.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
                      "\ud800-\udfff\U000e0000-\U000e007f]")  # fmt: skip
-_IDS = ("run", "action", "what")
-"""The columns of a table that hold ids, alone or at the beginning of a sentence."""
+_IDS = ("run", "action", "what", "strategy", "storage")
+"""The columns of a table that hold ids or names, alone or at the beginning of a sentence."""
 _COPIED = 60
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
 

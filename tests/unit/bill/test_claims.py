@@ -14,7 +14,8 @@ import pytest
 from indelible.bill.claims import claim, crossing, developer, logs, snapshots
 from indelible.bill.costs import Footprint
 from indelible.bill.course import Encoded
-from indelible.bill.prices import BYTES_PER_GB, Storage, load
+from indelible.bill.prices import BYTES_PER_GB, Figure, Storage, load
+from indelible.bill.report import from_on, up_to
 from indelible.bill.sample import Assumed, Part, Sample
 from indelible.bill.strategies import DECISIONS, EVERY_5, EVERY_10, JSON, OURS, PATCH
 from indelible.errors import Misuse
@@ -72,7 +73,7 @@ def test_state_logs_come_to_400_dollars(storage: Storage) -> None:
     assert facts["ours_usd"] == pytest.approx(120.4)
     assert facts["ours_usd_at_that"] == pytest.approx(400 / 124 * 120.4, rel=1e-5)
     assert "not true" in found.conditions[0]
-    assert ": true. " in logs(made(), [storage], replace(ONE, runs_per_day=4)).conditions[0]
+    assert ": true. Where they come to $400, " in logs(made(), [storage], replace(ONE, runs_per_day=4)).conditions[0]
 
 
 def test_logs_that_never_cost_that_much_are_said_to(storage: Storage) -> None:
@@ -98,8 +99,8 @@ def test_snapshots_are_70_percent(storage: Storage) -> None:
     assert every["70_percent_from_keep_days"] == pytest.approx(66 / 0.32, rel=1e-4)
     assert found.facts[-1]["snapshots"] == OURS
     assert found.facts[-1]["share"] == 0.0
-    assert "if runs are kept 52.2 days or more" in found.conditions[0]
-    assert "snapshots are 0% of $120.00" in found.conditions[-1]
+    assert "It is true if runs are kept 52.2 days or more." in found.conditions[0]
+    assert found.conditions[-1] == "round: Indelible's journal costs $120.00 a month, of which its snapshots are 0%"
 
 
 def test_snapshots_where_the_share_falls_or_holds_always(storage: Storage) -> None:
@@ -109,7 +110,7 @@ def test_snapshots_where_the_share_falls_or_holds_always(storage: Storage) -> No
     # (120 + 4d) / (150 + 14d) = 0.7 at d = 15 / 5.8: up to then
     assert found.facts[0]["70_percent_from_keep_days"] == 0.0
     assert found.facts[0]["70_percent_up_to_keep_days"] == pytest.approx(15 / 5.8, rel=1e-4)
-    assert "if runs are kept 2.59 days or less" in found.conditions[0]
+    assert "if runs are kept 2.58 days or less" in found.conditions[0]
     short = Encoded(PATCH, Footprint.appending([1]), 0.0, (4,), appends=True)
     sample = Sample((Part(FOUR, (*made().parts[0].encoded[:-1], short), True),))
     assert "however long runs are kept" in snapshots(sample, [storage], ONE).conditions[0]
@@ -135,7 +136,7 @@ def test_five_minutes_of_a_developer_pay(storage: Storage) -> None:
     assert "not true" in found.conditions[0]
     assert found.conditions[1].endswith("true without any crash: the journal costs no more")
     paid = developer(made(), [storage], replace(ONE, crashes_per_month=33))
-    assert paid.conditions[0].endswith("is saved for $120.00: true")
+    assert paid.conditions[0].endswith("is saved for $120.00 of storage: true")
 
 
 def test_a_crash_that_saves_no_minutes_never_pays(storage: Storage) -> None:
@@ -159,3 +160,50 @@ def test_a_claim_is_known_or_refused(storage: Storage) -> None:
 
 def test_each_claim_names_json_as_the_other_way(storage: Storage) -> None:
     assert {row[1] for row in developer(made(), [storage], ONE).rows} == {"nothing is kept", JSON}
+
+
+def test_a_condition_holds_at_the_figure_that_is_shown() -> None:
+    """Rounded up from where on, down up to where: at the figure itself the claim is true, and one digit further not."""
+    assert [from_on(value) for value in (0.0, 1 / 3, 0.00001, 3.1201, 32.0, 1014.1, 157706.2)] == [
+        "0", "0.334", "0.001", "3.13", "32", "1,015", "157,707",
+    ]  # fmt: skip
+    assert [up_to(value) for value in (1 / 3, 2.586, 32.0, 2192047.9)] == ["0.333", "2.58", "32", "2,192,047"]
+    # a sum of floats that is a hair off a whole number is that number
+    assert (from_on(32 + 1e-14), up_to(32 - 1e-14)) == ("32", "32")
+
+
+@pytest.mark.parametrize("crashes", [31, 32, 33])
+def test_the_verdict_agrees_with_the_condition(storage: Storage, crashes: int) -> None:
+    found = developer(made(), [storage], replace(ONE, crashes_per_month=crashes))
+    assert "true from 32 crashes a month on" in found.conditions[0]
+    assert found.conditions[0].endswith(": true") == (crashes >= 32)
+
+
+@pytest.mark.parametrize("runs", [3, 4])
+def test_a_run_a_day_less_and_more(storage: Storage, runs: int) -> None:
+    # $120 a month for a run a day, so from 3.34 on
+    found = logs(made(), [storage], replace(ONE, runs_per_day=runs))
+    assert "true from 3.34 runs a day on" in found.conditions[0]
+    assert (": true. " in found.conditions[0]) == (runs == 4)
+
+
+def test_how_many_runs_it_pays_for(storage: Storage) -> None:
+    free = replace(storage, figures={"write_request": replace(storage.figures["write_request"], value=0.0)})
+    assert developer(made(), [free], ONE).rows[0][-1] == "any, to 1,000,000,000"
+    # 37.5 / 120 = 0.3125 runs a day
+    assert developer(made(), [storage], ONE).rows[0][-1] == "0.312"
+    assert developer(made(), [storage], replace(ONE, crashes_per_month=0)).rows[0][-1] == "never"
+
+
+def test_where_space_is_billed_in_volumes_no_days_are_told(storage: Storage) -> None:
+    """A share of two volumes jumps up and down with each whole GB, so that there is no day from which on it holds."""
+    step = Figure(GB, "bytes", "", "")
+    found = snapshots(made(), [replace(storage, figures={**storage.figures, "stored_step_bytes": step})], ONE)
+    assert (found.facts[0]["70_percent_from_keep_days"], found.rows[0][6]) == (None, "not told")
+    assert "how long runs would have to be kept is not told" in found.conditions[0]
+
+
+def test_money_that_is_not_known_is_not_saved(storage: Storage) -> None:
+    course = replace(FOUR, loops=tuple(replace(loop, usd=None) for loop in FOUR.loops))
+    sample = Sample((Part(course, made().parts[0].encoded, True),))
+    assert developer(sample, [storage], ONE).facts[0]["saved_per_crash_usd_with_money_paid_again"] is None

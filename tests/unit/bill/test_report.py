@@ -74,7 +74,7 @@ def test_what_is_not_known_is_told() -> None:
 
 def test_each_formula_is_told_with_its_numbers() -> None:
     text = "\n".join(explained(report(sample(), [S3], MANY)))
-    assert "write requests: 1,000 runs a day × 30 days × 4 writes = 120 1k requests × $0.0050 = $0.6000" in text
+    assert "write requests: 1,000 runs a day × 30 days × 4 writes = 120 thousand requests × $0.0050 = $0.6000" in text
     assert "developer: 0.25 of crashes × 5 min × $60.00 / 60 = $1.25; together $5.00" in text
     assert "$0.6000 + 10 × $5.00 = $50.60; break-even with JSON every 5 loops: $0.3000 / $5.00 = 0.06" in text
     assert "its storage costs least" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -158,6 +159,34 @@ def test_a_file_without_a_step_is_refused(tmp_path: Path, lines: list[Any]) -> N
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match=r"nowhere\.jsonl cannot be read: No such file"):
         read(tmp_path / "nowhere.jsonl")
+
+
+def test_a_step_that_is_told_again_counts_once(tmp_path: Path) -> None:
+    """B113: a trace that was written on after a resume holds lines twice; what they cost was paid once."""
+    course = read(write(tmp_path / "t.jsonl", [*HELLO, HELLO[3], HELLO[2]]))
+    assert [loop.usd for loop in course.loops] == [0.25, 0.5, 0.0]
+    assert [notice.partition(":")[2] for notice in course.notices] == [
+        "5: step 3 stands on line 4 already; the line is passed over",
+        "6: step 2 stands on line 3 already; the line is passed over",
+    ]
+    # the same step with another content is another call, which was paid for
+    course = read(write(tmp_path / "t.jsonl", [*HELLO, {**HELLO[3], "content": "again", "cost": 1}]))
+    assert course.loops[-1].usd == 1.0
+    assert course.notices[0].endswith("t.jsonl:5: step 3 stands on line 4 too, with something else; both are used")
+
+
+def test_more_tokens_than_anybody_can_mean_are_no_tokens(tmp_path: Path) -> None:
+    course = read(write(tmp_path / "t.jsonl", [HELLO[0], {**HELLO[3], "tokens": 2**70}]))
+    assert len(course.loops) == 1
+    assert "`tokens` are not whole numbers from 0 to 1e+15" in course.notices[0]
+
+
+@pytest.mark.parametrize(("first", "end"), [(b"\xef\xbb\xbf", b"\n"), (b"", b"\r\n"), (b"", b"\n\n")])
+def test_marks_and_line_ends_of_other_systems_change_nothing(tmp_path: Path, first: bytes, end: bytes) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(first + end.join(json.dumps(line).encode() for line in HELLO))
+    course = read(path)
+    assert (len(course.loops), course.notices) == (3, ())
 
 
 def test_half_a_character_pair_and_a_large_number_are_kept(tmp_path: Path) -> None:
