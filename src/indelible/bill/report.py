@@ -190,7 +190,7 @@ def explained(found: Report) -> Iterator[str]:
             for line in cost.lines:
                 yield (
                     f"    {line.name}: {line.formula} = {line.quantity:,.6g} {_UNITS.get(line.unit, line.unit)} × "
-                    f"{usd(line.unit_price)} = "
+                    f"{_price(line.unit_price)} = "
                     f"{usd(line.dollars)}"
                 )
     yield "a crash"
@@ -239,6 +239,12 @@ def _explained_even(month: Month, least: Month) -> str:
 
 _UNITS = {"1k requests": "thousand requests", "10k requests": "ten thousand requests",
           "1M requests": "million requests", "1M units": "million units"}  # fmt: skip
+
+
+def _price(value: float) -> str:
+    """A price in full, so that the line can be worked out again."""
+    full, text = f"{value:.12g}", usd(value)
+    return text if text.startswith("$") and f"{float(text[1:].replace(',', '')):.12g}" == full else f"${full}"
 
 
 def from_on(value: float) -> str:

@@ -80,6 +80,11 @@ def test_each_formula_is_told_with_its_numbers() -> None:
     assert "its storage costs least" in text
 
 
+def test_a_price_is_told_in_full_where_it_is_a_factor() -> None:
+    text = "\n".join(explained(report(sample(), [load()["s3-express"]], MANY)))
+    assert "= 120 thousand requests × $0.00113 = $0.1356" in text
+
+
 def test_a_cache_has_no_best() -> None:
     found = report(sample(), [PRICES["elasticache"]], MANY)
     assert found.best("elasticache") is None
