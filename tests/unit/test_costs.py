@@ -75,6 +75,15 @@ def test_what_was_flushed_for_another_reason_is_no_longer_at_risk() -> None:
     assert not any(then for _, then in asked)
 
 
+def test_a_clock_that_is_set_back_ends_no_count() -> None:
+    """What is at risk grows by the time that the result took."""
+    economy = Economy(DAY, 0.0, 1e-4)
+    rule, found = Economic(economy), []
+    for number in range(1, 40):
+        found.append(rule.due(1e9 - 3_600.0 * number, 10.0, 0.01, Where(number - 1, 0, 0.0)))
+    assert True in found
+
+
 @ind.action
 def think(n: int) -> int:
     ind.usage(usd=0.0001)

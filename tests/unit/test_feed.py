@@ -81,6 +81,21 @@ def test_who_waits_for_a_later_event_is_not_told_of_an_earlier_batch(feed: Feed,
     assert second.done()
 
 
+def test_what_a_write_takes_is_measured_whoever_waits_for_it(feed: Feed, slow: Slow, live: Live) -> None:
+    """The economic rule has this for the price of a flush, in a `def` and in an `async def`."""
+    for soon in (False, True):
+        live.commit_cost_s = 1e6
+        feed.append(note(soon))
+        if soon:
+            feed.flush_soon()
+            make, landed = slow.waiting[-1]
+            make()
+            landed(None)
+        else:
+            feed.flush()
+        assert live.commit_cost_s == pytest.approx(0.9e6, rel=1e-3)
+
+
 def test_a_batch_that_had_failed_goes_first_and_what_came_after_it_goes_too(feed: Feed, slow: Slow) -> None:
     """B53: when `flush` returns, everything appended before it is in the store."""
     slow.plan = [StoreUnavailable("down")]

@@ -89,7 +89,7 @@ class Economic:
         if where.durable_seq >= self._last:
             self._value = self._risk = 0.0  # flushed: by this rule, with a deed's intent, or with the cycle
         self._last = where.seq + 1
-        elapsed = max(0.0, at - self._at) if self._at else took_s
+        elapsed = at - self._at if self._at and at >= self._at else took_s  # the clock may have been set back
         self._pause += _NEWEST * (elapsed - self._pause) if self._at else elapsed
         self._at = at
         if usd is None:

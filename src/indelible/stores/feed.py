@@ -145,12 +145,10 @@ class Feed:
             return Write(self._record.run_id, self._live.epoch, sealed.batch, self._label(self._record))
 
     def _write(self) -> Exception | None:
-        began = perf_counter()
         try:
             self._writer.write(self._sealed)
         except Exception as error:
             return error
-        self._live.commit_cost_s += 0.1 * (perf_counter() - began - self._live.commit_cost_s)
         return None
 
     def _landed(self, error: Exception | None) -> Exception | None:
@@ -165,6 +163,8 @@ class Feed:
             self._flying = following = bool(self._waiting)
             now = perf_counter()
             self._live.waited += now - self._began
+            if error is None:
+                self._live.commit_cost_s += 0.1 * (now - self._began - self._live.commit_cost_s)
             self._began = now
         error = self._explain(error)
         for future in ready:
