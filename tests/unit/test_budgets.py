@@ -444,7 +444,9 @@ class TestAtOnce:
         assert asyncio.run(agent.run("o", store=store, run_id="r", budget_usd=0.4)).status == FINISHED
         assert len(calls) == 4
 
-    def test_a_call_that_is_cancelled_gives_back_what_was_put_aside(self, store: RunStore) -> None:
+    def test_a_call_that_is_cancelled_counts_as_what_it_declares_and_no_more(self, store: RunStore) -> None:
+        """What was put aside for it is not kept beside that."""
+
         @ind.action(cost_usd=0.1)
         async def slow(prompt: str) -> str:
             calls.append(prompt)
@@ -461,8 +463,8 @@ class TestAtOnce:
             await asyncio.gather(late, return_exceptions=True)
             run.finish(await slow("soon"))
 
-        assert asyncio.run(agent.run("o", store=store, run_id="r", budget_usd=0.1)).result == "soon"
-        assert calls == ["late", "soon"]
+        assert asyncio.run(agent.run("o", store=store, run_id="r", budget_usd=0.2)).result == "soon"
+        assert (calls, spent(store)) == (["late", "soon"], 0.2)
 
 
 def test_a_rounded_dollar_says_what_it_can() -> None:

@@ -296,6 +296,42 @@ def test_an_answer_is_counted_in_the_action_that_got_it(store: RunStore, how: st
     assert (usage.calls, usage.recalled) == ((3, 1) if fails else (2, 0))
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_an_answer_that_was_there_before_is_not_counted_again(store: RunStore, by_name: bool) -> None:
+    """B113: an action that returns what it was given has not bought it."""
+
+    @ind.action
+    def ask() -> dict[str, Any]:
+        return CHAT
+
+    @ind.action
+    def judge(answer: dict[str, Any]) -> dict[str, Any]:
+        return {**answer, "good": True}
+
+    @ind.agent(state=State, name="judging")
+    def agent(run: ind.Run[State]) -> None:
+        answer = ask()
+        judge(answer=answer) if by_name else judge(answer)
+        run.finish()
+
+    agent.run("o", store=store, run_id="r")
+    usage = store.recover("r").record.usage
+    assert (usage.calls, usage.tokens_in) == (2, 1000)
+
+
+def test_a_number_of_tokens_that_is_beyond_all_sense_is_refused_before_it_is_recorded(store: RunStore) -> None:
+    """B33: it could not be written down, and a result that was paid for would go with it."""
+
+    def absurd() -> str:
+        with pytest.raises(Misuse, match="expected a whole number from 0 up to 1,000,000,000,000,000"):
+            ind.usage(tokens_in=2**70, usd=0.1)
+        ind.usage(usd=0.1)
+        return "kept"
+
+    found = used(store, absurd, lambda: {**CHAT, "usage": {"prompt_tokens": 2**70}})
+    assert found == Usage(calls=2, usd=0.1, unpriced=1)
+
+
 def test_outside_a_run_it_is_checked_and_does_nothing() -> None:
     ind.usage(CHAT)
     with pytest.raises(Misuse):

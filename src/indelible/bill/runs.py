@@ -89,7 +89,7 @@ class _Telling:
         now, record = self._open, self.record
         now.records.append(record_of(event))
         now.decision |= getattr(event, "effect", "") in DEEDS
-        if isinstance(event, ev.ActionCompleted | ev.ActionFailed):
+        if isinstance(event, ev.ActionCompleted | ev.ActionFailed | ev.ActionCharged):
             self._count(event)
         before: Doc = record.doc
         if isinstance(event, ev.CycleCommitted | ev.CycleRolledBack | ev.RunReopened):
@@ -124,12 +124,12 @@ class _Telling:
         now.decision |= any(doc[change[0]][0] == QUEUE for change in changes)
         now.patch += patch_of(doc, changes)
 
-    def _count(self, event: ev.ActionCompleted | ev.ActionFailed) -> None:
+    def _count(self, event: ev.ActionCompleted | ev.ActionFailed | ev.ActionCharged) -> None:
         """A call's money, tokens and seconds. What a call took inside another one is in the other's seconds."""
         if isinstance(event, ev.ActionCompleted) and event.source != "call" and not event.usage:
             return
         self.calls += 1
-        if not getattr(event, "within", ""):
+        if not isinstance(event, ev.ActionCharged) and not getattr(event, "within", ""):
             self._open.took_s.append(event.took)
         usage: Any = unpack(event.usage) if event.usage else None
         if isinstance(usage, dict):

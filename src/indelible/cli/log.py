@@ -15,7 +15,7 @@ from indelible.cli.reading import about, entry_of, reading
 from indelible.cli.screen import brief, dump, iso, jsonable, many, moment, note, safe, table
 from indelible.core import events as ev
 from indelible.core.codec import unpack
-from indelible.core.failures import summary
+from indelible.core.failures import placed, summary
 from indelible.errors import IndelibleError
 from indelible.stores.owner import describe
 
@@ -87,6 +87,8 @@ def _told(event: ev.Event) -> str:
             return f"{event.call}: {summary(event.error)[:120]}"
         case ev.ActionDoubted():
             return f"{event.call}: {event.reason[:120]}"
+        case ev.ActionCharged():
+            return f"{event.call}: what it cost, without an outcome"
         case ev.ActionSettled():
             return f"{event.call} {'happened' if event.happened else 'did not happen'}, says {event.by}"
         case ev.ValueRecorded():
@@ -98,15 +100,15 @@ def _told(event: ev.Event) -> str:
         case ev.CycleCommitted():
             changes: Any = unpack(event.changes)
             orphaned = f", orphaned: {', '.join(event.orphaned)}" if event.orphaned else ""
-            return f"{len(changes)} changes, {event.recalled} calls from the journal{orphaned}"
+            return f"{many(len(changes), 'change')}, {many(event.recalled, 'call')} from the journal{orphaned}"
         case ev.CycleRolledBack() | ev.CycleAbandoned():
-            return f"attempt {event.attempt}: {event.error[:120]}"
+            return f"attempt {event.attempt}: {placed(event.error[:120], event.where)}"
         case ev.StateMigrated():
             return f"version {event.old} to {event.new}"
         case ev.RunFinished():
             return brief(unpack(event.result), 100)
         case ev.RunFailed():
-            return event.error[:120]
+            return event.error[:300]
         case ev.RunReopened():
             revived: Any = unpack(event.changes)
             return f"{many(sum(len(ids) for _, _, ids in revived), 'failed task')} tried again"

@@ -38,7 +38,7 @@ class Reserved(NamedTuple):
 
     name: str
     usd: float
-    before: tuple[str, int] | None
+    before: tuple[str, int, int] | None
 
 
 def checked(value: Any, hint: str = "budget_usd=5") -> float:
@@ -129,9 +129,7 @@ def within_budget(spec: Spec, child: Scope, steps: Steps[Any], keyed: bool) -> S
                 waited()
         return (yield from steps)
     finally:
-        held = live.reserved.pop(call, None)
-        if held is not None and child.usage and child.usage["usd"] and not _is_recorded(live.record, call, held):
-            live.unrecorded_usd += child.usage["usd"]
+        live.reserved.pop(call, None)
         leave()
 
 
@@ -159,7 +157,7 @@ def _reserve(live: Live, spec: Spec, call: str, patient: bool) -> Park | str | N
         if expected is None and alike and patient:
             return alike[0]
         waiting = sum(held.usd for _, held in under_way)
-        spent = record.usage.usd + live.unrecorded_usd
+        spent = record.usage.usd
         if not _fits(spent + waiting, expected or 0.0, budget):
             if patient and waiting and _fits(spent, expected or 0.0, budget):
                 return next(other for other, held in under_way if held.usd)
@@ -173,9 +171,9 @@ def _fits(spent: float, expected: float, budget: float) -> bool:
     return spent < budget - slack and spent + expected <= budget + slack
 
 
-def _known(record: Record, call: str) -> tuple[str, int] | None:
+def _known(record: Record, call: str) -> tuple[str, int, int] | None:
     found = record.find(call)
-    return None if found is None else (found.status, found.attempt)
+    return None if found is None else (found.status, found.attempt, found.cycle)
 
 
 def _is_recorded(record: Record, call: str, held: Reserved) -> bool:

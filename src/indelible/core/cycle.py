@@ -64,8 +64,6 @@ class Live:
     entry: Entry | None = None
     reserved: dict[str, Any] = field(default_factory=dict)
     """What calls under way are expected to cost, by call, while there is a budget."""
-    unrecorded_usd: float = 0.0
-    """What calls have cost that have no outcome in the journal, such as one whose result cannot be stored."""
     warnings: list[str] = field(default_factory=list)
     """What was found damaged and passed over, one sentence each."""
 

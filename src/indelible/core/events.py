@@ -123,6 +123,15 @@ class ActionSettled(Event, frozen=True, tag="action.settled"):
     inbox_seq: int = 0
 
 
+class ActionCharged(Event, frozen=True, tag="action.charged"):
+    """A call has cost something that no outcome of it tells: it was cut off, is in doubt, or left nothing to keep."""
+
+    cycle: int
+    call: str
+    name: str
+    usage: bytes
+
+
 class ValueRecorded(Event, frozen=True, tag="value.recorded"):
     """The clock or a random seed as this cycle saw it."""
 
@@ -190,6 +199,8 @@ class CycleAbandoned(Event, frozen=True, tag="cycle.abandoned"):
     error: str
     changes: bytes
     recalls: tuple[str, ...] = ()
+    where: str = ""
+    """The line of the agent's own code that it came from, such as `agent.py:12 in worker`."""
 
 
 class CycleRolledBack(Event, frozen=True, tag="cycle.rolled_back"):
@@ -202,6 +213,7 @@ class CycleRolledBack(Event, frozen=True, tag="cycle.rolled_back"):
     gave_up: bool = False
     orphaned: tuple[str, ...] = ()
     recalls: tuple[str, ...] = ()
+    where: str = ""
 
 
 class StateMigrated(Event, frozen=True, tag="state.migrated"):
@@ -259,13 +271,14 @@ class Unknown(Event, frozen=True, tag="unknown"):
 KNOWN = (
     RunStarted, RunClaimed, ActionIntended, ActionCompleted, ActionFailed, ActionDoubted, ActionSettled,
     ValueRecorded, CycleEntered, CycleParked, WaitAnswered, InboxRead, CycleCommitted, CycleAbandoned, CycleRolledBack,
-    StateMigrated, RunFinished, RunFailed, RunReopened, RunBudgeted, Answer, Settlement,
+    StateMigrated, RunFinished, RunFailed, RunReopened, RunBudgeted, ActionCharged, Answer, Settlement,
 )  # fmt: skip
 
 AnyEvent = (
     RunStarted | RunClaimed | ActionIntended | ActionCompleted | ActionFailed | ActionDoubted | ActionSettled
     | ValueRecorded | CycleEntered | CycleParked | WaitAnswered | InboxRead | CycleCommitted | CycleAbandoned
-    | CycleRolledBack | StateMigrated | RunFinished | RunFailed | RunReopened | RunBudgeted | Answer | Settlement
+    | CycleRolledBack | StateMigrated | RunFinished | RunFailed | RunReopened | RunBudgeted | ActionCharged | Answer
+    | Settlement
 )  # fmt: skip
 
 _TAGS = frozenset(cls.__struct_config__.tag for cls in KNOWN)

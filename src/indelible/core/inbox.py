@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from indelible.core import events as ev
-from indelible.core.budgets import suits
-from indelible.core.codec import from_plain, unpack
+from indelible.core.budgets import counted, suits
+from indelible.core.codec import from_plain, pack, unpack
 from indelible.core.cycle import Live
 from indelible.core.journal import Journal, Reader, Torn, read_all
 from indelible.core.record import BUDGET, CallRecord, Record
@@ -88,11 +88,12 @@ def read_inbox(live: Live) -> Steps[int]:
             misfits[str(error.ids["call"])], event = error, None
         if event is None:
             refused += 1
-        else:
-            applied += 1
-            yield Append(event)
-            if isinstance(event, ev.ActionSettled):
-                misfits.pop(event.call, None)
+            continue
+        applied += 1
+        if isinstance(event, ev.ActionSettled):
+            misfits.pop(event.call, None)
+            yield from _charge_declared(live, event)
+        yield Append(event)
     if refused or last > record.inbox_seq:
         yield Append(ev.InboxRead((yield NOW), last, refused))
     if applied or refused:
@@ -118,6 +119,15 @@ def _effect(live: Live, message: ev.Event, seq: int, at: float) -> ev.Event | No
         result = _fitting(live, call, message)
         return ev.ActionSettled(at, call.cycle, call.call, call.name, message.happened, message.by, result, seq)
     return None
+
+
+def _charge_declared(live: Live, settled: ev.ActionSettled) -> Steps[None]:
+    """What a deed that happened costs by its declaration, unless it has told before it was in doubt."""
+    call = next(call for call in live.record.in_doubt() if call.call == settled.call)
+    spec = live.actions.get(call.name) or live.resolve(call.name)
+    cost = counted(spec, None) if spec is not None and settled.happened and not call.charged else None
+    if cost is not None:
+        yield Append(ev.ActionCharged(settled.at, call.cycle, call.call, call.name, pack(cost)))
 
 
 def _fitting(live: Live, call: CallRecord, said: ev.Settlement) -> bytes:

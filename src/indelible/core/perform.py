@@ -32,9 +32,9 @@ from indelible.core.costs import Where
 from indelible.core.cycle import Entry, Scope
 from indelible.core.failures import describe, rebuild, stops_the_run, text_of
 from indelible.core.record import COMPLETED, FAILED_CALL, INTENDED, NOBODY, SETTLED_NOT, CallRecord
-from indelible.core.requests import NOW, Append, Call, Called, ControlSignal, Enter, Entropy, Park, Sleep, Steps
+from indelible.core.requests import FLUSH, NOW, Append, Call, Called, ControlSignal, Enter, Entropy, Park, Sleep, Steps
 from indelible.core.usage import passed, used
-from indelible.errors import DidNotHappen, LeaseLost, Misuse, NotStorable
+from indelible.errors import DidNotHappen, IndelibleError, LeaseLost, Misuse, NotStorable
 
 PATIENCE_S = (0.0,) * 16 + (0.01, 0.04, 0.15)
 """How long a deed that seems to diverge waits for other tasks and threads of its cycle to ask for what was done."""
@@ -254,7 +254,10 @@ def _called(a: Attempt, child: Scope, key: str) -> Steps[Any]:
         entry.must_hold()
     try:
         called: Called = yield Call(spec.fn, a.args, kwargs, child)
-    except (GeneratorExit, ControlSignal):
+    except GeneratorExit:
+        raise
+    except ControlSignal:
+        yield from _charge(a, child)
         raise
     except Exception as error:
         return (yield from _raised(a, child, error, key))
@@ -263,6 +266,7 @@ def _called(a: Attempt, child: Scope, key: str) -> Steps[Any]:
             entry.left[a.call] = a
             at = yield NOW
             yield Append(ev.ActionDoubted(at, live.record.cycle, a.call, spec.name, text_of(error)))
+        yield from _charge(a, child, cut_off=spec.effect is not Effect.IRREVERSIBLE)
         raise
     finally:
         child.ended = True
@@ -276,13 +280,16 @@ def _completed(a: Attempt, child: Scope, called: Called) -> Steps[None]:
         result = pack(to_plain(called.value, spec.types, f"{spec.name}() result"))
     except NotStorable as error:
         if not a.deed:
+            used(child, called.value, (*a.args, *a.kwargs.values()))
+            yield from _charge(a, child, cut_off=True)
             raise
         # The deed is done whatever its result looks like, and must be known as done.
         result, unstorable = NONE, error
-    usage = counted(spec, used(child, called.value))
+    usage = counted(spec, used(child, called.value, (*a.args, *a.kwargs.values())))
     usd = usage["usd"] if usage is not None else 0.0  # None: it cost something, and nobody knows how much
     where = Where(live.journal.seq, live.journal.durable_seq, live.commit_cost_s)
     worth = a.deed or live.rule.due(called.at, called.took, usd, where)
+    worth = worth or (live.record.budget is not None and usd != 0)  # what a crash forgets would be spent beyond it
     event = ev.ActionCompleted(called.at, live.record.cycle, a.call, spec.name, spec.effect, result,
                                called.took, usage=pack(usage) if usage else b"", business=bool(a.business),
                                unstorable=unstorable.what if unstorable else "", within=a.scope.call)  # fmt: skip
@@ -291,33 +298,58 @@ def _completed(a: Attempt, child: Scope, called: Called) -> Steps[None]:
         raise unstorable
 
 
+def _charge(a: Attempt, child: Scope, cut_off: bool = False) -> Steps[None]:
+    """Record what a call cost that has no outcome, as far as it is known. If it was `cut_off`, what it declares is
+    taken for what it has not told."""
+    cost = counted(a.spec, child.usage, clean=not (cut_off or child.usage))
+    if not cost:
+        return
+    live = a.entry.live
+    at = yield NOW
+    yield Append(ev.ActionCharged(at, live.record.cycle, a.call, a.spec.name, pack(cost)))
+    live.reserved.pop(a.call, None)
+    if cost["usd"] != 0:
+        try:
+            yield FLUSH
+        except IndelibleError:
+            pass  # what ended the call is raised
+
+
 def _raised(a: Attempt, child: Scope, error: Exception, key: str) -> Steps[Any]:
     """Record what an action raised. An irreversible one is in doubt unless it failed cleanly."""
     spec, record = a.spec, a.entry.live.record
     at = yield NOW
     cost = counted(spec, child.usage, clean=spec.effect is Effect.IRREVERSIBLE)
+    clean = isinstance(error, (DidNotHappen, *spec.fails_cleanly))
+    if spec.effect is Effect.IRREVERSIBLE and not clean:
+        cost = None  # it is charged as long as it is in doubt
     failed: ev.Event = ev.ActionFailed(
         at, record.cycle, record.attempt, a.call, spec.name, spec.effect, describe(error),
         usage=pack(cost) if cost else b"", business=bool(a.business),
     )  # fmt: skip
     if spec.effect is not Effect.IRREVERSIBLE:
-        if not stops_the_run(error):  # else it would be raised again by the journal on every resume
+        if stops_the_run(error):  # it would be raised again by the journal on every resume
+            yield from _charge(a, child, cut_off=True)
+        else:
             yield Append(failed, durable=cost is not None and cost["usd"] != 0)
         raise error
+    if not clean:
+        yield Append(ev.ActionDoubted(at, record.cycle, a.call, spec.name, text_of(error)))
+    if not clean or stops_the_run(error):
+        yield from _charge(a, child)
     if stops_the_run(error):  # the same: what is known of the deed is that it did not happen
         failed = ev.ActionSettled(at, record.cycle, a.call, spec.name, False, NOBODY)
-    if isinstance(error, (DidNotHappen, *spec.fails_cleanly)):
+    if clean:
         yield Append(failed, durable=True)
         raise error
-    yield Append(ev.ActionDoubted(at, record.cycle, a.call, spec.name, text_of(error)))
     probed, answer = yield from _probe(a, key)
     if probed is Probed.HAPPENED:
-        return (yield from _record_happened(a, answer, probed, child.usage))
+        return (yield from _record_happened(a, answer, probed))
     if probed is Probed.DID_NOT_HAPPEN or spec.on_doubt is OnDoubt.ASSUME_NOT:
         yield Append(failed, durable=True)
         raise error
     if spec.on_doubt is OnDoubt.ASSUME_HAPPENED:
-        return (yield from _record_happened(a, Happened(), probed, child.usage))
+        return (yield from _record_happened(a, Happened(), probed))
     raise _doubt(a, answer) from error
 
 
@@ -344,7 +376,7 @@ def _probe(a: Attempt, key: str) -> Steps[tuple[Probed, Any]]:
     )
 
 
-def _record_happened(a: Attempt, answer: Any, probed: Probed, reported: dict[str, Any] | None = None) -> Steps[Any]:
+def _record_happened(a: Attempt, answer: Any, probed: Probed) -> Steps[Any]:
     """Record that the action happened though its own return was never seen."""
     spec, unstorable = a.spec, ""
     source = "probe" if probed is Probed.HAPPENED else "policy"
@@ -352,7 +384,8 @@ def _record_happened(a: Attempt, answer: Any, probed: Probed, reported: dict[str
         result = pack(to_plain(answer.result, spec.types, f"the result its probe gave for {spec.name}()"))
     except NotStorable as error:
         result, unstorable = NONE, error.what
-    at, cost = (yield NOW), counted(spec, reported)
+    known = a.entry.live.record.find(a.call)
+    at, cost = (yield NOW), counted(spec, None, clean=known is not None and known.charged)
     event = ev.ActionCompleted(at, a.entry.live.record.cycle, a.call, spec.name, spec.effect, result, source=source,
                                usage=pack(cost) if cost else b"", business=bool(a.business),
                                unstorable=unstorable)  # fmt: skip

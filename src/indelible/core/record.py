@@ -49,6 +49,8 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     undoes: str = ""
     within: str = ""
     order: int = 0
+    charged: bool = False
+    """What it cost is counted already, though it has no outcome yet."""
 
     @property
     def in_doubt(self) -> bool:
@@ -118,6 +120,7 @@ class Record(msgspec.Struct):
     claims: int = 0
     abandoned: str = ""
     abandoned_changes: bytes = b""
+    abandoned_at: str = ""
     calls: dict[str, CallRecord] = msgspec.field(default_factory=dict)
     keyed: dict[str, CallRecord] = msgspec.field(default_factory=dict)
     loose: dict[str, CallRecord] = msgspec.field(default_factory=dict)
@@ -230,7 +233,8 @@ def _completed(r: Record, e: ev.ActionCompleted) -> None:
 
 def _failed(r: Record, e: ev.ActionFailed) -> None:
     known = _known(r, e.call)
-    if known is not None or e.effect not in DEEDS:  # a deed without an intent was refused, not called
+    refused = known is None and e.effect in DEEDS  # a deed without an intent was not called
+    if not refused and not (known is not None and known.charged):
         _count(r, e.name, e.usage)
     call = known or _put(r, CallRecord(e.call, e.name, e.effect, e.cycle, FAILED_CALL, business=e.business))
     call.status, call.error, call.attempt, call.cycle = FAILED_CALL, e.error, e.attempt, e.cycle
@@ -253,6 +257,13 @@ def _count(r: Record, name: str, usage: bytes, returned: bool = False) -> None:
             else:
                 r.usage.usd += usd
                 r.costs[name] = max(usd, r.costs.get(name, 0.0))
+
+
+def _charged(r: Record, e: ev.ActionCharged) -> None:
+    _count(r, e.name, e.usage)
+    call = _known(r, e.call)
+    if call is not None:
+        call.charged = True
 
 
 def _doubted(r: Record, e: ev.ActionDoubted) -> None:
@@ -339,7 +350,7 @@ def _close_cycle(r: Record) -> None:
         if call.in_doubt:
             r.loose[call.call] = call
     r.calls, r.waits, r.values = {}, {}, {}
-    r.cycle, r.attempt, r.abandoned = r.cycle + 1, 1, ""
+    r.cycle, r.attempt, r.abandoned, r.abandoned_at = r.cycle + 1, 1, "", ""
     r.entered_at, r.entries = 0.0, 0
     r.abandoned_changes = b""
     r.status, r.waiting = RUNNING, ""
@@ -348,7 +359,7 @@ def _close_cycle(r: Record) -> None:
 
 def _abandoned(r: Record, e: ev.CycleAbandoned) -> None:
     r.usage.recalled += len(e.recalls)
-    r.abandoned, r.abandoned_changes = e.error or "abandoned", e.changes
+    r.abandoned, r.abandoned_at, r.abandoned_changes = e.error or "abandoned", e.where, e.changes
 
 
 def _rolled_back(r: Record, e: ev.CycleRolledBack) -> None:
@@ -449,6 +460,7 @@ _FOLDS: dict[type[ev.Event], Callable[[Record, Any], None]] = {
     ev.ActionFailed: _failed,
     ev.ActionDoubted: _doubted,
     ev.ActionSettled: _settled,
+    ev.ActionCharged: _charged,
     ev.ValueRecorded: _value,
     ev.CycleEntered: _entered,
     ev.CycleParked: _parked,

@@ -12,7 +12,7 @@ Read are `usage` and `model` of an object or a dict, in the shapes of OpenAI's c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,8 @@ from indelible.errors import Misuse
 if TYPE_CHECKING:
     from indelible.core.cycle import Scope
 
+MOST_TOKENS = 10**15
+"""In one report; so that no sum is too large to be written down."""
 _SIMPLE = frozenset({str, bytes, int, float, bool, type(None), list, tuple})
 _NUMBERS_HINT = 'usage(tokens_in=120, tokens_out=40, usd=0.0004, model="gpt-4.1-mini")'
 
@@ -89,12 +91,13 @@ def _text(value: object, name: str) -> str:
 
 
 def whole(number: object, name: str) -> int:
-    """That number of tokens; none are 0. Raises `Misuse` for anything but a whole number from 0 up."""
+    """That number of tokens; none are 0. Raises `Misuse` for anything but a whole number from 0 to `MOST_TOKENS`."""
     if number is None:
         return 0
-    if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
+    if isinstance(number, bool) or not isinstance(number, Integral) or not 0 <= int(number) <= MOST_TOKENS:
         shown = str(number)[:20] if isinstance(number, int | float) else f"a {type(number).__name__}"
-        raise Misuse(f"usage: {name} is {shown}; expected a whole number from 0 up", hint=_NUMBERS_HINT)
+        expected = f"expected a whole number from 0 up to {MOST_TOKENS:,}"
+        raise Misuse(f"usage: {name} is {shown}; {expected}", hint=_NUMBERS_HINT)
     return int(number)
 
 
@@ -111,11 +114,14 @@ def report(scope: Scope, answer: Answer, usd: float | None) -> None:
     }
 
 
-def used(scope: Scope, value: object) -> dict[str, Any] | None:
-    """What the call that the scope stands for has used, read from the answer it returned if it said nothing itself."""
+def used(scope: Scope, value: object, given: Iterable[object] = ()) -> dict[str, Any] | None:
+    """What the call that the scope stands for has used, read from the answer it returned if it said nothing itself.
+
+    An answer that it was `given` as an argument was there before it.
+    """
     answer = _found_in(value)
     if answer is not None:
-        if scope.usage is None and answer not in scope.heard:
+        if scope.usage is None and answer not in scope.heard and all(_found_in(part) != answer for part in given):
             report(scope, answer, scope.entry.live.price(answer, ""))
         hear(scope.parent, answer)
     return scope.usage

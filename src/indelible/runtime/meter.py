@@ -3,8 +3,8 @@
 Owns: `Meter` and the one pass over a journal that fills it.
 Must never: claim or change a run; count a call again because its cycle was entered again, its run was taken up or
 tried again, or its journal was read again.
-Invariant: a call counts where the fold of `core.record` counts it, when its outcome is recorded; so the sums over all
-actions are what `Record.usage` says.
+Invariant: a call counts where the fold of `core.record` counts it, when its outcome or its cost is recorded; so the
+sums over all actions are what `Record.usage` says.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class _Reading:
 
     def _event(self, seq: int, event: ev.Event) -> None:
         match event:
-            case ev.ActionCompleted() | ev.ActionFailed():
+            case ev.ActionCompleted() | ev.ActionFailed() | ev.ActionCharged():
                 self._outcome(seq, event)
                 return
             case ev.ActionIntended():
@@ -242,7 +242,7 @@ class _Reading:
         use.effect = effect or use.effect
         return use
 
-    def _outcome(self, seq: int, event: ev.ActionCompleted | ev.ActionFailed) -> None:
+    def _outcome(self, seq: int, event: ev.ActionCompleted | ev.ActionFailed | ev.ActionCharged) -> None:
         """The fold decides whether, and as what, it counts: its share is what it adds to nothing."""
         before, self.record.usage = self.record.usage, Usage()
         fold(self.record, seq, event)
@@ -252,12 +252,16 @@ class _Reading:
         before.tokens_out += cost.tokens_out
         before.usd += cost.usd
         before.unpriced += cost.unpriced
-        use = self._action(event.name, event.effect)
+        use = self._action(event.name)
         use.calls += cost.calls
         use.tokens_in += cost.tokens_in
         use.tokens_out += cost.tokens_out
         use.usd += cost.usd
         use.unpriced += cost.unpriced
+        if isinstance(event, ev.ActionCharged):
+            self._paid[event.call] = _Paid(event.name, cost, 0.0, False)
+            return
+        use.effect = event.effect
         use.seconds += event.took
         if isinstance(event, ev.ActionCompleted):
             use.result_bytes += len(event.result)

@@ -40,8 +40,8 @@ def usage(
     and for tokens if `model` and `provider` are given: a provider of that list, such as "groq", or the URL that was
     asked. What stays unknown is counted as unpriced, never as zero. Amounts in another `currency` are refused.
 
-    Recorded with the action's completion or failure. Outside a run it does nothing. Raises `Misuse`, and then
-    nothing of it is recorded.
+    Recorded with the action's completion or failure, or by itself if it has neither, as when it is cancelled or in
+    doubt. Outside a run it does nothing. Raises `Misuse`, and then nothing of it is recorded.
     """
     amount = _dollars(usd, currency)
     if not isinstance(model, str) or not isinstance(provider, str):

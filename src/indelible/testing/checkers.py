@@ -305,7 +305,7 @@ def budget_kept(journal: Journal) -> Iterator[str]:
     told = Record("")
     for seq, event in enumerate(journal.events, 1):
         fold(told, seq, event)
-        paid = isinstance(event, ev.ActionCompleted | ev.ActionFailed) and event.usage
+        paid = isinstance(event, ev.ActionCompleted | ev.ActionFailed | ev.ActionCharged) and event.usage
         if paid and told.budget is not None and told.usage.usd > told.budget * (1 + 1e-9):
             yield f"event {seq} ({ev.kind_of(event)}) passed the budget: {told.usage.usd:g} of {told.budget:g} USD"
 

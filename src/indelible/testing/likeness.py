@@ -19,6 +19,7 @@ from indelible.testing.world import World
 LEFT_OUT = (
     *("chain", "seq", "updated_at", "started_at", "claims", "usage", "entries", "entered_at"),
     *("values", "waits", "calls", "keyed", "loose", "given_up"),
+    "abandoned_at",  # a failure told by the journal is raised from another line than the failure itself
 )
 """Parts of the record that carry times and random values, or are reduced one by one."""
 
@@ -38,7 +39,7 @@ def likeness(world: World, journal: Journal, run_id: str, volatile: frozenset[st
     parts["ledger"] = [(deed.kind, deed.what, named(deed.key), deed.repeat) for deed in world.ledger]
     parts["calls"] = [
         (place, call.call, call.status, named(call.key), call.args, call.result, call.cycle - record.cycle,
-         call.attempt, call.doubt != "", call.source, call.undoes)
+         call.attempt, call.doubt != "", call.source, call.undoes, call.charged)
         for place, calls in enumerate((record.calls, record.keyed, record.loose, last.calls if last else {}))
         for call in calls.values()
     ]  # fmt: skip
