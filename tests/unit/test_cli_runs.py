@@ -98,7 +98,7 @@ def test_a_run_that_fails_has_its_own_exit_code(stage: Stage) -> None:
     )
     failed = stage("run", "failing.py", "try", "--run-id", "r")
     assert failed.code == 4
-    assert "run r has failed: ValueError: all is lost\n  see: indelible log r" in failed.err
+    assert "run r has failed: ValueError: all is lost (at failing.py:4 in broken)\n  see: indelible log r" in failed.err
     assert stage("ls", "--status", "failed", "--json").json[0]["run"] == "r"
 
 

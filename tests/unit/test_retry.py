@@ -69,7 +69,7 @@ def writing(run: ind.Run[Memory]) -> None:
 def test_after_an_outage_nothing_that_was_done_is_done_again(store: RunStore) -> None:
     agent = agent_of(writing, tasks=("a", "b"), attempts=2, on_failure="fail")
     failed = agent.run("o", store=store, run_id="r")
-    assert (failed.status, failed.error) == (FAILED, "ConnectionError: out of reach")
+    assert (failed.status, failed.error.partition(" (at ")[0]) == (FAILED, "ConnectionError: out of reach")
     outage[0] = False
     assert agent.run("o", store=store, run_id="r", retry=True).result == 2
     assert done == ["model a", "send a", "model b", "send b"]

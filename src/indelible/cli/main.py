@@ -56,7 +56,9 @@ def _top(
     _version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks. May stand anywhere.")] = False,
+    _debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error that ends the command. May stand anywhere.")
+    ] = False,
 ) -> None:
     pass
 

@@ -15,6 +15,7 @@ from indelible.cli.screen import brief, dollars, many, moment, note, safe
 from indelible.core import events as ev
 from indelible.core.changes import DONE, FAILED, ITEMS
 from indelible.core.codec import unpack
+from indelible.core.failures import placed
 from indelible.core.record import DEEDS, Record, fold
 from indelible.core.record import FAILED as RUN_FAILED
 
@@ -82,7 +83,7 @@ class Progress:
             return "" if self._live is not None else f"cycle {event.cycle}: {', '.join(self._counts())}"
         if isinstance(event, ev.CycleRolledBack):
             end = "given up" if event.gave_up else f"attempt {event.attempt} rolled back"
-            return f"cycle {event.cycle}: {end}: {safe(event.error, 200)}"
+            return f"cycle {event.cycle}: {end}: {safe(placed(brief(event.error, 200), event.where))}"
         if isinstance(event, ev.ActionCompleted) and event.effect in DEEDS:
             return f"cycle {event.cycle}: {safe(event.name)} done ({safe(event.call)})"
         if isinstance(event, ev.ActionDoubted):

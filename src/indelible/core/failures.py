@@ -9,13 +9,19 @@ that names it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from types import TracebackType
 from typing import Any
 
 from indelible.core.codec import GENERIC, Plain, from_plain, pack, to_plain, unpack
 from indelible.errors import ActionFailed, IndelibleError, NotStorable
 
 MAX_TEXT = 2_000
+MAX_WHERE = 200
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_INSTALLED = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 
 
 def text_of(error: BaseException) -> str:
@@ -27,6 +33,35 @@ def text_of(error: BaseException) -> str:
         message = f"(its text cannot be read: {type(broken).__name__})"
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return text[:MAX_TEXT].encode("utf-8", "replace").decode()
+
+
+def where_of(error: BaseException) -> str:
+    """The line of the agent's own code that it came from, such as `agent.py:12 in worker`; "" if there is none.
+
+    The innermost frame that is neither of this package nor of Python's library; one in an installed package
+    only if no other is left. The name of the file without its folders, and nothing of what the frame holds.
+    """
+    parts = [*leaves(error), error]
+    found = (_innermost(part.__traceback__, installed) for installed in (False, True) for part in parts)
+    return next(filter(None, found), "")[:MAX_WHERE].encode("utf-8", "replace").decode()
+
+
+def placed(text: str, where: str) -> str:
+    """An error's text with the line it came from, if that is known."""
+    return f"{text} (at {where})" if where else text
+
+
+def _innermost(tb: TracebackType | None, installed: bool) -> str:
+    found = ""
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        file = code.co_filename
+        is_installed = any(part in file for part in _INSTALLED)
+        library = file.startswith((_PACKAGE, "<frozen ")) or (file.startswith(_LIBRARY) and not is_installed)
+        if not library and is_installed == installed:
+            found = f"{os.path.basename(file)}:{tb.tb_lineno} in {code.co_name}"
+        tb = tb.tb_next
+    return found
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

@@ -17,7 +17,7 @@ from indelible.core.changes import ERROR, FAILED, retry_changes
 from indelible.core.codec import digest, from_plain, pack, to_plain, unpack
 from indelible.core.collections import NotDue
 from indelible.core.cycle import Entry, Live, Scope
-from indelible.core.failures import leaves, stops_the_run, text_of
+from indelible.core.failures import leaves, placed, stops_the_run, text_of, where_of
 from indelible.core.inbox import read_inbox
 from indelible.core.perform import CODE, back_on_course, settle_left
 from indelible.core.record import COMPLETED, DEEDS, FAILED_CALL, PARKED, RUNNING, Record
@@ -105,21 +105,22 @@ def roll_back(entry: Entry, error: BaseException) -> Steps[str]:
     yield Drain(entry.scope)
     taken = live.workspace.taken()
     live.workspace.discard()
-    text = text_of(error)
+    text, where = text_of(error), where_of(error)
     changes, gave_up = retry_changes(record.doc, taken, text, agent.attempts)
     if not taken:
         gave_up = record.attempt >= agent.attempts
     at = yield NOW
     packed = pack(cast(Any, changes))
     if gave_up and compensable(live):
-        abandoned = ev.CycleAbandoned(at, record.cycle, record.attempt, text, packed, tuple(entry.recalled))
+        abandoned = ev.CycleAbandoned(at, record.cycle, record.attempt, text, packed, tuple(entry.recalled), where)
         yield Append(abandoned, durable=True)
         return (yield from finish_abandoned(live, entry.scope.driver))
     left = standing(record) if gave_up else ()
     yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, packed, gave_up, left,
-                                    tuple(entry.recalled)))  # fmt: skip
+                                    tuple(entry.recalled), where))  # fmt: skip
     live.workspace.settled(changes)
     if gave_up and (not taken or agent.on_failure == "fail"):
+        text = placed(text, where)
         yield Append(ev.RunFailed(at, text if taken else text + given_up(record)))
     yield FLUSH
     return "gave up" if gave_up else "rolled back"
@@ -149,11 +150,12 @@ def finish_abandoned(live: Live, driver: Any) -> Steps[str]:
         return "parked"
     at = yield NOW
     changes: Any = unpack(record.abandoned_changes)
-    text = record.abandoned
+    text, where = record.abandoned, record.abandoned_at
     yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text, record.abandoned_changes, True, left,
-                                    tuple(entry.recalled)))  # fmt: skip
+                                    tuple(entry.recalled), where))  # fmt: skip
     live.workspace.settled(changes if isinstance(changes, list) else [])
     if not changes or live.agent.on_failure == "fail":
+        text = placed(text, where)
         yield Append(ev.RunFailed(at, text if changes else text + given_up(record)))
     yield FLUSH
     return "gave up"
@@ -179,7 +181,8 @@ def give_up_failures(entry: Entry, raised: list[BaseException]) -> Steps[None]:
     ):
         yield Drain(entry.scope)
         at = yield NOW
-        yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text_of(ended), pack([])))
+        yield Append(ev.CycleRolledBack(at, record.cycle, record.attempt, text_of(ended), pack([]),
+                                        where=where_of(ended)))  # fmt: skip
 
 
 def suspend(entry: Entry) -> Steps[None]:
