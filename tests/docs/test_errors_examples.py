@@ -138,6 +138,7 @@ def settled(text: str, here: Path) -> str:
     """The text without what differs between two machines: the directory, the process, the host, the seconds left."""
     text = text.replace(f"{here}{os.sep}", "")
     text = re.sub(r"process \d+ on host [^,]+", "process N on host H", text)
+    text = re.sub(r"\S*test_errors_examples\.py", "agent.py", text)
     return re.sub(r"[\d.]+ s \[", "S s [", text)
 
 

@@ -21,7 +21,7 @@ AGENT = "agent.py:worker"
 
 # What is typed, the exit code, and what the two lines must hold.
 MISUSE: list[tuple[list[str], str, str]] = [
-    (["run", AGENT, ""], "the objective is empty", 'indelible run agent.py:research "Find three suppliers"'),
+    (["run", AGENT, ""], "the objective is empty", 'indelible run agent.py:worker "Find three suppliers"'),
     (["run", AGENT, " \n"], "the objective is empty", "indelible run"),
     (["run", AGENT, "\udc80x"], "the objective is not valid text", "LC_ALL=C.UTF-8"),
     (["run"], "there is no objective", "indelible run"),

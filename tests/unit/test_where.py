@@ -60,8 +60,10 @@ def test_a_rolled_back_cycle_says_where_on_the_way_in_the_log_and_at_the_end(sta
     done = stage("run", "faulty.py:worker", "{", "--run-id", "r")
     assert done.code == 4
     rolled, failed = (line for line in done.err.splitlines() if "attempt 1 rolled back" in line or "has failed" in line)
-    assert rolled.startswith("cycle 1: attempt 1 rolled back: JSONDecodeError") and rolled.endswith(f"(at {HERE})")
-    assert failed.startswith("run r has failed: JSONDecodeError") and failed.endswith(f"(at {HERE})")
+    assert rolled.startswith("cycle 1: attempt 1 rolled back: JSONDecodeError")
+    assert rolled.endswith(f"(at {HERE})")
+    assert failed.startswith("run r has failed: JSONDecodeError")
+    assert failed.endswith(f"(at {HERE})")
     assert stage("log", "r").out.count(f"(at {HERE})") == 3
     told = [event["where"] for event in stage("log", "r", "--json").json if event["event"] == "cycle.rolled_back"]
     assert told == [HERE, HERE]

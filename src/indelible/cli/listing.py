@@ -2,7 +2,8 @@
 
 Owns: the order of listings, and the command that answers each thing that waits.
 Must never: open a run for writing.
-Invariant: `ls` needs no journal, only the labels that are written with each batch.
+Invariant: `ls` needs no journal, only the labels that are written with each batch; and the inbox of a run that waits
+for a person.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from indelible.cli.deeds import ORPHANED, Deed, Deeds
 from indelible.cli.options import ANSWERS, command
-from indelible.cli.reading import WAITS_FOR_A_PERSON, pending, reading, standing
+from indelible.cli.reading import WAITS_FOR_A_PERSON, answered, pending, reading, standing
 from indelible.cli.screen import ago, brief, dump, iso, jsonable, moment, note, safe, say, spent, table
 from indelible.core.codec import unpack
 from indelible.core.record import FAILED, PARKED, RUNNING, CallRecord, Record, Wait
@@ -29,11 +30,11 @@ def ls(store: str, as_json: bool, limit: int, status: str | None, agent: str | N
     """Every run: those that need someone first, the newest of each kind before the older ones."""
     with reading(store) as runs:
         listed = [(entry, about_of(entry.label)) for entry in runs.entries(agent=agent)]
-    standings = {entry.run_id: _standing(entry, about) for entry, about in listed}
+        standings = {entry.run_id: _standing(runs, entry, about) for entry, about in listed}
     if status is not None:
         wanted = status.lower()
-        listed = [pair for pair in listed if wanted in (standings[pair[0].run_id], _status(pair[0]))]
-    listed.sort(key=lambda pair: _ORDER.get(standings[pair[0].run_id], 2))  # stable: newest first within a kind
+        listed = [pair for pair in listed if wanted in (_word(standings[pair[0].run_id]), _status(pair[0]))]
+    listed.sort(key=lambda pair: _ORDER.get(_word(standings[pair[0].run_id]), 2))  # stable: newest first within a kind
     left_out = max(0, len(listed) - limit) if limit else 0
     listed = listed[: len(listed) - left_out]
     if as_json:
@@ -44,7 +45,7 @@ def ls(store: str, as_json: bool, limit: int, status: str | None, agent: str | N
         now = SystemClock().now()
         rows = [
             (entry.run_id, standings[entry.run_id], entry.label.agent if entry.label else "-", about.cycle,
-             about.in_doubt or "-", spent(about.spent, about.budget), ago(now - entry.updated_at),
+             _in_doubt(entry, about), spent(about.spent, about.budget), ago(now - entry.updated_at),
              safe(about.objective, 60))
             for entry, about in listed
         ]  # fmt: skip
@@ -58,8 +59,25 @@ def _status(entry: RunEntry) -> str:
     return entry.label.status if entry.label else ""
 
 
-def _standing(entry: RunEntry, about: About) -> str:
-    return standing(_status(entry), entry.live, about.kind)
+def _word(stands: str) -> str:
+    return stands.partition(",")[0]
+
+
+def _standing(runs: RunStore, entry: RunEntry, about: About) -> str:
+    parked = _status(entry) == PARKED and about.kind in WAITS_FOR_A_PERSON and not entry.live
+    try:
+        if parked and answered(runs, entry.run_id):
+            return "answered, resume"
+    except IndelibleError:
+        pass  # `verify` tells of it
+    return standing(_status(entry), entry.live, about.kind, about.failed_tasks)
+
+
+def _in_doubt(entry: RunEntry, about: About) -> str:
+    """How many deeds are in doubt; those of a process at work may just be going on."""
+    if not about.in_doubt:
+        return "-"
+    return "under way" if entry.live and _status(entry) == RUNNING else str(about.in_doubt)
 
 
 def _described(entry: RunEntry, about: About, stands: str) -> dict[str, Any]:
@@ -73,6 +91,7 @@ def _described(entry: RunEntry, about: About, stands: str) -> dict[str, Any]:
         "kind": about.kind or None,
         "question": about.question or None,
         "in_doubt": about.in_doubt,
+        "failed_tasks": about.failed_tasks,
         "spent_usd": about.spent,
         "budget_usd": about.budget,
         "wake_at": iso(entry.label.wake_at or 0.0) if entry.label else None,

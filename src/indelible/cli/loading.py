@@ -49,7 +49,7 @@ def load(reference: str) -> AnyAgent:
 def load_all(reference: str) -> dict[str, AnyAgent]:
     """The agents that `reference` (`agent.py`, or `agent.py:name` for just one) names, by their variable."""
     file, name = _split(reference)
-    module = _module(file)
+    module = _module(file, name)
     agents = {key: value for key, value in vars(module).items() if isinstance(value, Agent | AsyncAgent)}
     if name is None:
         if not agents:
@@ -84,13 +84,14 @@ def _split(reference: str) -> tuple[str, str | None]:
     return match["file"], match["name"]
 
 
-def _module(file: str) -> ModuleType:
+def _module(file: str, name: str | None) -> ModuleType:
     path = Path(file).expanduser()
     if not path.is_file():
         folder = path.parent
         near = sorted(other.name for other in folder.glob("*.py"))[:50] if folder.is_dir() else []
-        close = difflib.get_close_matches(path.name, near, n=1)
-        hint = safe(folder / close[0]) if close else f"ls {safe(folder)}"
+        close = difflib.get_close_matches(path.name, near, n=1) or (near if len(near) == 1 else [])
+        named = f":{name}" if name else ""
+        hint = safe(f"{folder / close[0]}{named}") if close else f"ls {safe(folder)}"
         raise Misuse(f"there is no file {safe(file)}", hint=hint)
     path = path.resolve()
     loaded = sys.modules.get(path.stem)

@@ -52,6 +52,11 @@ class Progress:
             self._stopping.on_terminal = False
             self._live.stop()
 
+    @property
+    def failed_tasks(self) -> int:
+        """How many tasks the run has given up so far."""
+        return self._record.failed_tasks
+
     def saw(self, event: ev.Event) -> None:
         """Take an event in. Never raises: a terminal that went away is no reason to end the run."""
         record = self._record

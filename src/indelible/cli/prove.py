@@ -20,7 +20,7 @@ from typing import Any
 
 from indelible.cli import loading
 from indelible.cli.options import FINISHED, FOUND
-from indelible.cli.run import Setup, _check_objective, _split, no_objective
+from indelible.cli.run import Setup, _split, check_objective, no_objective
 from indelible.cli.screen import dump, note, safe, say, table
 from indelible.testing.prove import Progress, Proof, crash_everywhere
 
@@ -39,7 +39,7 @@ def prove(words: list[str], setup: Setup, *, full: bool, seed: int, as_json: boo
     reference, objective = _split(words, "prove")
     if objective is None:
         raise no_objective(reference, "prove")
-    _check_objective(objective)
+    check_objective(objective, reference, "prove")
     with tempfile.TemporaryDirectory(prefix="indelible-prove-") as folder, _progress() as progress:
         agent = _named(reference) if reference else _shipped(setup, Path(folder))
         proof = crash_everywhere(agent, objective, quick=not full, seed=seed, world=world, answer=answer,

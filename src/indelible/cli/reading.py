@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from indelible.cli.options import command
+from indelible.cli.screen import many
 from indelible.core import events as ev
 from indelible.core.inbox import inbox_of, open_inbox
-from indelible.core.record import Record
+from indelible.core.record import FINISHED, Record
 from indelible.core.recovery import Recovered
 from indelible.errors import IndelibleError, StoreUnavailable, UnknownRun
 from indelible.runtime.runstore import RunStore, open_runs
@@ -111,10 +112,21 @@ def pending(runs: RunStore, record: Record) -> Pending:
     return found
 
 
-def standing(status: str, live: bool, kind: str) -> str:
-    """How a run stands, in one or two words."""
+def answered(runs: RunStore, run_id: str) -> bool:
+    """Whether a person has said something that the run has not taken in. Its journal is read only if so.
+
+    Raises `JournalDamaged`.
+    """
+    if not any(True for _ in runs.store.read(inbox_of(run_id))):
+        return False
+    said = pending(runs, runs.recover(run_id).record)
+    return bool(said.answers or said.settlements)
+
+
+def standing(status: str, live: bool, kind: str, failed_tasks: int = 0) -> str:
+    """How a run stands, in a few words; what comes behind a comma is told by the way."""
     if status == "running":
         return "running" if live else "interrupted"
     if status == "parked":
         return _PARKED.get(kind, kind or "parked")
-    return status
+    return f"{status}, {many(failed_tasks, 'task')} failed" if status == FINISHED and failed_tasks else status

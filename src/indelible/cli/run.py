@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from indelible.cli import loading
 from indelible.cli.faults import UserCode, report
 from indelible.cli.options import ANSWERS, FAILED, FAULT, FINISHED, PARKED, command
 from indelible.cli.progress import Progress
-from indelible.cli.reading import WAITS_FOR_A_PERSON, about, entry_of, must_exist, pending, reading
+from indelible.cli.reading import WAITS_FOR_A_PERSON, about, answered, entry_of, must_exist, pending, reading, standing
 from indelible.cli.screen import jsonable, moment, note, safe, safe_block, say
 from indelible.cli.stopping import Stopping
 from indelible.core.budgets import checked
@@ -71,9 +73,9 @@ def start(
     if retry and run_id is None:
         raise Misuse("which run is to be retried?", hint="--run-id ID --retry   # see: indelible ls --status failed")
     if objective is not None:
-        _check_objective(objective)
+        check_objective(objective, reference)
     if run_id is not None:
-        check_run_id(run_id)
+        _check_id(run_id)
     if budget is not None:
         checked(budget, "--budget 5")
     if objective is None and run_id is not None:
@@ -89,6 +91,7 @@ def resume(
     run_id: str, reference: str, store: str, setup: Setup, wait: bool, retry: bool, budget: float | None = None
 ) -> int:
     """`indelible resume RUN`: go on with a run that exists."""
+    _check_order(run_id, reference, store)
     if budget is not None:
         checked(budget, "--budget 5")
     with reading(store) as runs:
@@ -96,7 +99,7 @@ def resume(
         over = None if retry or entry.head == 0 else _over(runs, run_id)
     name = entry.label.agent if entry.label else ""
     if over is not None:
-        return _conclude(run_id, reference or _unknown_file(name), store, over)
+        return _conclude(run_id, reference or _unknown_file(name), store, *over)
     if not reference and name not in ("", loading.SHIPPED):
         raise Misuse(
             f"run {run_id!r} belongs to agent {name!r}; where is its code?",
@@ -145,7 +148,7 @@ def _resume_one(
         return FINISHED
     label = about_of(entry.label)
     parked = entry.label is not None and entry.label.status == RUN_PARKED
-    if parked and label.kind in WAITS_FOR_A_PERSON and not _answered(runs, entry.run_id):
+    if parked and label.kind in WAITS_FOR_A_PERSON and not answered(runs, entry.run_id):
         note(f"run {safe(entry.run_id)}: waits for a person: {safe(label.question, 100)}")
         note(f"  see: indelible inbox --store {safe(store)}")
         return PARKED
@@ -159,12 +162,6 @@ def _resume_one(
     return work(runs, Job(agent, reference, entry.run_id, None, store, wait=False), stopping)
 
 
-def _answered(runs: RunStore, run_id: str) -> bool:
-    record = runs.recover(run_id).record
-    said = pending(runs, record)
-    return bool(said.answers or said.settlements)
-
-
 def work(runs: RunStore, job: Job, stopping: Stopping) -> int:
     """Go on with the run until it ends, waits or is to stop; say how it stands, and return the exit code."""
     with about(job.run_id):
@@ -172,7 +169,7 @@ def work(runs: RunStore, job: Job, stopping: Stopping) -> int:
         ours = record.agent == job.agent.name and job.objective in (None, unpack(record.objective))
         over = _over(runs, job.run_id) if ours and not job.retry else None
     if over is not None:
-        return _conclude(job.run_id, job.reference, job.store, over)
+        return _conclude(job.run_id, job.reference, job.store, *over)
     with about(job.run_id), Progress(record, stopping, job.agent.name) as progress:
         try:
             outcome = _pursue(runs, job, stopping, progress)
@@ -181,15 +178,16 @@ def work(runs: RunStore, job: Job, stopping: Stopping) -> int:
         except IndelibleError as error:
             error.hint = _with_file(error.hint, job)
             raise
-    return _conclude(job.run_id, job.reference, job.store, outcome, stopping)
+    return _conclude(job.run_id, job.reference, job.store, outcome, progress.failed_tasks, stopping)
 
 
-def _over(runs: RunStore, run_id: str) -> Outcome | None:
-    """The outcome of a run that has ended, and that nobody has said anything to since; read without touching it."""
+def _over(runs: RunStore, run_id: str) -> tuple[Outcome, int] | None:
+    """How a run has ended that nobody has said anything to since, and how many tasks it gave up; read untouched."""
     record = runs.recover(run_id).record
     if record.status not in (RUN_FINISHED, RUN_FAILED) or pending(runs, record).settlements:
         return None
-    return Outcome(run_id, record.status, unpack(record.result) if record.result else None, record.error)
+    result = unpack(record.result) if record.result else None
+    return Outcome(run_id, record.status, result, record.error), record.failed_tasks
 
 
 def _with_file(hint: str, job: Job) -> str:
@@ -228,11 +226,15 @@ def _before(runs: RunStore, job: Job) -> Record:
     return found.record
 
 
-def _conclude(run_id: str, reference: str, store: str, outcome: Outcome, stopping: Stopping | None = None) -> int:
+def _conclude(
+    run_id: str, reference: str, store: str, outcome: Outcome, failed_tasks: int, stopping: Stopping | None = None
+) -> int:
     run, file = safe(run_id), [reference] if reference else []
     onward = safe(command("resume", run_id, *file, store=store))
     if outcome.status == RUN_FINISHED:
-        note(f"run {run} is finished")
+        note(f"run {run} is {standing(RUN_FINISHED, False, '', failed_tasks)}")
+        if failed_tasks:
+            note(f"  see: {safe(command('show', run_id, store=store))}")
         if isinstance(outcome.result, str):
             say(safe_block(outcome.result))
         elif outcome.result is not None:
@@ -274,7 +276,9 @@ def no_objective(reference: str, verb: str = "run") -> Misuse:
 def _split(words: list[str], verb: str = "run") -> tuple[str, str | None]:
     """What was typed as the agent ("" for the shipped one) and the objective."""
     if len(words) > 2:
-        raise Misuse(f"{len(words)} arguments; the objective is one", hint=f'indelible {verb} AGENT.py:name "..."')
+        file = [words[0]] if loading.is_reference(words[0]) else []
+        whole = shlex.join([*file, " ".join(words[len(file) :])])
+        raise Misuse(f"{len(words)} arguments; the objective is one, in quotes", hint=f"indelible {verb} {safe(whole)}")
     if len(words) == 2:
         if not loading.is_reference(words[0]) and loading.is_reference(words[1]):
             raise Misuse(
@@ -291,9 +295,29 @@ def _split(words: list[str], verb: str = "run") -> tuple[str, str | None]:
     return "", words[0] if words else None
 
 
-def _check_objective(objective: str) -> None:
+def _check_order(run_id: str, reference: str, store: str) -> None:
+    """Refuse an agent's file in the place of a run."""
+    if reference and loading.is_reference(run_id) and not loading.is_reference(reference):
+        hint = command("resume", reference, shlex.quote(run_id), store=store)
+        raise Misuse("the run comes first, then the agent's file", hint=hint)
+    if not reference and loading.is_reference(run_id) and Path(run_id.rpartition(":")[0] or run_id).is_file():
+        hint = command("resume", "RUN", shlex.quote(run_id), store=store) + "   # see: indelible ls"
+        raise Misuse(f"{safe(run_id)!r} names an agent's file; which run is to go on?", hint=hint)
+
+
+def _check_id(run_id: str) -> None:
+    try:
+        check_run_id(run_id)
+    except Misuse as error:
+        error.hint = error.hint.replace("run_id='suppliers'", "--run-id suppliers")
+        raise
+
+
+def check_objective(objective: str, reference: str = "", verb: str = "run") -> None:
+    """Refuse what cannot be one. Raises `Misuse`."""
     if not objective.strip():
-        raise Misuse("the objective is empty", hint='indelible run agent.py:research "Find three suppliers"')
+        file = f"{safe(reference)} " if reference else ""
+        raise Misuse("the objective is empty", hint=f'indelible {verb} {file}"Find three suppliers"')
     try:
         objective.encode("utf-8")
     except UnicodeEncodeError:

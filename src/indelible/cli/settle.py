@@ -14,6 +14,7 @@ from typing import Any
 from indelible.cli.options import ANSWERS, command
 from indelible.cli.reading import entry_of, pending, reading, recover
 from indelible.cli.screen import brief, note, safe, say
+from indelible.core.budgets import must_suit
 from indelible.core.codec import unpack
 from indelible.core.record import PARKED, RUNNING, Record
 from indelible.errors import Misuse, RunBusy
@@ -54,6 +55,8 @@ def answer(run_id: str, text: str, store: str, wait: str, budget: float | None =
             "resume", run_id, f"AGENT.py:{record.agent}", f"--budget {budget:.10g}", store=store
         )  # fmt: skip
         raise Misuse(f"run {run_id!r} {known}", hint=onward)
+    if budget is None and kind == "budget":
+        raise _no_amount(record, text)
     with open_runs(store) as writing:
         given = text.strip().lower() if kind in ("approve", "diverged", "unpriced") else text
         writing.answer(run_id, given if budget is None else budget, wait=wait)
@@ -115,6 +118,16 @@ def delete(run_id: str, store: str, yes: bool) -> int:
         writing.delete(run_id)
     say(f"deleted: {safe(run_id)}")
     return 0
+
+
+def _no_amount(record: Record, text: str) -> Misuse:
+    hint = ""
+    try:
+        must_suit(record, text)
+    except Misuse as error:
+        hint = error.hint
+    what = f"run {record.run_id!r} waits for its budget: dollars in all, given with --budget, not {safe(text, 40)!r}"
+    return Misuse(what, hint=hint, run=record.run_id)
 
 
 def _onward(record: Record, store: str) -> str:

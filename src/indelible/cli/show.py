@@ -51,7 +51,7 @@ def show(run_id: str, store: str, as_json: bool, limit: int) -> int:
         saved = runs.meter(run_id).calls
     record = found.record
     wait = record.open_wait
-    stands = standing(record.status, entry.live, wait.kind if wait else "")
+    stands = standing(record.status, entry.live, wait.kind if wait else "", record.failed_tasks)
     facts = _facts(entry, found, stands)
     facts["usage"]["saved"] = {
         "usd": saved.saved_usd, "unpriced": saved.saved_unpriced, "tokens": saved.saved_tokens,
@@ -75,6 +75,8 @@ def show(run_id: str, store: str, as_json: bool, limit: int) -> int:
     if record.unknown_fields:
         say(f"fields of an older version, kept aside: {safe(', '.join(record.unknown_fields))}")
     say("taken up by:")
+    if record.claims > len(takeovers) > 0:
+        say(f"  … {many(record.claims - len(takeovers), 'earlier claim')} (indelible log {safe(run_id)})")
     for taken in takeovers:
         say(f"  {moment(taken.at)}  {safe(describe(taken.owner))}  indelible {safe(taken.library)}")
     return 0

@@ -157,6 +157,11 @@ class Record(msgspec.Struct):
         return [call for call in known if call is not None]
 
     @property
+    def failed_tasks(self) -> int:
+        """How many tasks its queues have given up."""
+        return sum(len(field[FAILED_ITEMS]) for field in self.doc.values() if field[0] == "queue")
+
+    @property
     def open_wait(self) -> Wait | None:
         """What the run waits for, if it is parked."""
         return self.waits.get(self.waiting) if self.status == PARKED else None
@@ -401,9 +406,8 @@ def _reopened(r: Record, e: ev.RunReopened) -> None:
         raise JournalDamaged(f"run {r.run_id}: event {r.seq} carries no list of changes", hint="indelible verify RUN")
     apply(r.doc, changes)
     r.status, r.error, r.attempt = RUNNING, "", 1
-    left = sum(len(field[FAILED_ITEMS]) for field in r.doc.values() if field[0] == "queue")
-    if left:
-        r.notices.append(f"Tasks that stay given up, for what they have done still stands: {left}.")
+    if r.failed_tasks:
+        r.notices.append(f"Tasks that stay given up, for what they have done still stands: {r.failed_tasks}.")
     last, r.given_up = r.given_up, None
     if last is None:
         return

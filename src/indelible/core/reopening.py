@@ -45,7 +45,14 @@ def must_have_failed(record: Record) -> None:
     if record.status == FAILED:
         return
     run_id = record.run_id
-    if record.status == FINISHED:
+    if record.status == FINISHED and record.failed_tasks:
+        queue = next(name for name, field in record.doc.items() if field[0] == "queue" and field[FAILED_ITEMS])
+        what = f"run {run_id!r} is finished, and what is finished is not taken up again; tasks that it gave up: " \
+            f"{record.failed_tasks}"  # fmt: skip
+        hint = (
+            f"run.state.{queue}.retry_failed()   # in the cycle, before run.finish(); this run's tasks need a new run"
+        )
+    elif record.status == FINISHED:
         what, hint = f"run {run_id!r} is finished; there is nothing to retry", f"indelible show {run_id}"
     else:
         what, hint = f"run {run_id!r} has not failed; it simply goes on", f"indelible resume {run_id}   # without retry"

@@ -7,9 +7,12 @@ Invariant: a run that cannot be opened is let go of, and nothing about it has ch
 
 from __future__ import annotations
 
+import inspect
 import os
 import platform
+import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from indelible.core import events as ev
@@ -219,9 +222,22 @@ class Holding:
         if self.objective is not None and objective != self.objective:
             raise RunMismatch(
                 f"run {self.run_id!r} pursues {objective!r}, not {self.objective!r}",
-                hint=f"indelible resume {self.run_id}   # to go on with it; or choose another --run-id",
+                hint=f"{self._resume()}   # to go on with it; or choose another run id",
                 run=self.run_id,
             )
+
+    def _resume(self) -> str:
+        """The command that goes on with the run, with the file of the agent as far as that can be known."""
+        body, own = self.agent.body, os.path.dirname(os.path.dirname(__file__)) + os.sep
+        file = body.__code__.co_filename if inspect.isfunction(body) else ""
+        words = ["indelible", "resume", self.run_id]
+        if not file.endswith((".py", ".pyw")) or body is None:
+            words.append(f"AGENT.py:{self.agent.name}")
+        elif not file.startswith(own):  # the shipped agent is found without
+            with suppress(OSError):  # the folder of this process may be gone
+                file = file.removeprefix(os.getcwd() + os.sep)
+            words.append(f"{file}:{body.__name__}")
+        return shlex.join(words)
 
 
 def _unwritten(error: StoreUnavailable, live: Live) -> StoreUnavailable:

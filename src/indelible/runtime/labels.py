@@ -30,6 +30,7 @@ class About(msgspec.Struct, array_like=True):
     in_doubt: int = 0
     spent: float = 0.0
     budget: float | None = None
+    failed_tasks: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -40,7 +41,7 @@ def label_of(record: Record) -> Label:
     """The label of a run as it stands."""
     wait = record.open_wait
     about = About(_text(record.objective), record.version, record.committed, in_doubt=len(record.doubts),
-                  spent=record.usage.usd, budget=record.budget)  # fmt: skip
+                  spent=record.usage.usd, budget=record.budget, failed_tasks=record.failed_tasks)  # fmt: skip
     if wait is not None:
         about.kind, about.question = wait.kind, wait.question[:MAX_TEXT]
     wake_at = wait.wake_at or None if wait is not None else None
