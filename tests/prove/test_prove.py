@@ -439,3 +439,42 @@ def test_the_page_says_what_the_report_says() -> None:
 def test_the_plugin_loads_nothing_until_it_is_used() -> None:
     code = "import sys, indelible.testing.pytest_plugin; sys.exit('indelible.testing.prove' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_untouched_run_of_a_slow_agent_is_told_as_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody should wait for ten minutes without a word."""
+    monkeypatch.setattr("indelible.testing.prove_killed.BETWEEN_LOOKS_S", 0.0)
+    told: list[tuple[str, int, int]] = []
+    size = Size(singles=1, doubles=0, kills=0, random=0)
+    proof = crash_everywhere(
+        str(HERE / "right_agents/sockets.py") + ":agent", "A-1 A-2", size=size,
+        progress=lambda *words: told.append(words),
+    )  # fmt: skip
+    assert proof.holds, str(proof)
+    untouched = [(done, of) for part, done, of in told if part == prove.UNTOUCHED]
+    assert untouched[0] == (0, 0)
+    assert max(done for done, _ in untouched) >= 1
+    assert told[-1][0] == "simulated"
+
+
+@pytest.mark.parametrize(
+    ("mode", "tried", "verdict"),
+    [
+        ("quick", 3, "holds (3 of 365 simulated points: --full tries all)"),
+        ("quick", 37, "holds"),
+        ("full", 3, "holds"),
+    ],
+)
+def test_a_verdict_from_few_points_says_so(mode: str, tried: int, verdict: str) -> None:
+    proof = Proof("agent.py:agent", "A", 1, mode, {}, simulated=tried, simulated_of=365)
+    assert dict(proof.rows())["verdict"] == verdict
+    assert proof.to_json()["verdict"] == "holds"
+
+
+def test_without_a_terminal_the_cycles_of_the_untouched_run_are_a_line() -> None:
+    from indelible.cli.prove import _progress
+
+    with redirect_stderr(StringIO()) as err, _progress() as progress:
+        progress(prove.UNTOUCHED, 1, 0)
+        progress("simulated", 1, 7)
+    assert err.getvalue() == "untouched run: 1 cycle so far\nsimulated: 1 of 7\n"

@@ -21,7 +21,7 @@ from typing import Any
 from indelible.cli import loading
 from indelible.cli.options import FINISHED, FOUND
 from indelible.cli.run import Setup, _split, check_objective, no_objective
-from indelible.cli.screen import dump, note, safe, say, table
+from indelible.cli.screen import dump, many, note, safe, say, table
 from indelible.testing.prove import Progress, Proof, crash_everywhere
 
 BETWEEN_LINES_S = 5.0
@@ -97,8 +97,8 @@ def _progress() -> Iterator[Progress]:
 
             def draw(part: str, done: int, of: int) -> None:
                 if part not in tasks:
-                    tasks[part] = bars.add_task(part, total=of)
-                bars.update(tasks[part], completed=done, total=of)
+                    tasks[part] = bars.add_task(part, total=of or None)
+                bars.update(tasks[part], completed=done, total=of or None)
 
             yield draw
         return
@@ -107,6 +107,6 @@ def _progress() -> Iterator[Progress]:
     def line(part: str, done: int, of: int) -> None:
         if part not in told or done == of or monotonic() - told[part] > BETWEEN_LINES_S:
             told[part] = monotonic()
-            note(f"{part}: {done:,} of {of:,}")
+            note(f"{part}: {done:,} of {of:,}" if of else f"{part}: {many(done, 'cycle')} so far")
 
     yield line

@@ -287,7 +287,9 @@ def _split(words: list[str], verb: str = "run") -> tuple[str, str | None]:
             )
         if not loading.is_reference(words[0]):
             raise Misuse(
-                f"{safe(words[0])!r} names no agent file", hint=f'indelible {verb} AGENT.py:name "{safe(words[1], 60)}"'
+                f"{safe(words[0])!r} names no agent file",
+                hint=f'indelible {verb} AGENT.py:name "{safe(words[1], 60)}"   # or, if both are the objective: '
+                f"indelible {verb} {safe(shlex.quote(' '.join(words)))}",
             )
         return words[0], words[1]
     if words and loading.is_reference(words[0]):

@@ -30,7 +30,7 @@ import apsw
 from indelible import __version__
 from indelible.testing.prove_evidence import Case
 from indelible.testing.prove_judge import Finding, Findings, Usual, judge
-from indelible.testing.prove_killed import Death, Killing, deaths
+from indelible.testing.prove_killed import Killing, deaths
 from indelible.testing.prove_limits import limit_for
 from indelible.testing.prove_person import Person
 from indelible.testing.prove_simulated import Simulation, Sweep, works
@@ -40,7 +40,11 @@ from indelible.testing.prove_world import Environment, Outside
 __all__ = ["FULL", "QUICK", "Finding", "Proof", "Size", "crash_everywhere"]
 
 Progress = Callable[[str, int, int], None]
-"""Called with the part of the proof, how many cases of it are done, and how many there are."""
+"""Called with the part of the proof, how many cases of it are done, and how many there are; of the untouched run, with
+the cycles it has committed so far, and 0."""
+UNTOUCHED = "untouched run"
+SCANT = 10
+"""If less than one point in so many was tried, the report says so beside the verdict."""
 
 
 class Size(NamedTuple):
@@ -144,7 +148,12 @@ class Proof:
         yield "repeated", f"{self.repeats:,}"
         yield "lost", f"{self.lost:,}"
         yield "time", f"{self.seconds:.1f} s"
-        yield "verdict", self.verdict
+        yield "verdict", self.verdict + self._scant()
+
+    def _scant(self) -> str:
+        if self.mode == "full" or self.simulated * SCANT >= self.simulated_of:
+            return ""
+        return f" ({self.simulated:,} of {self.simulated_of:,} simulated points: --full tries all)"
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON data."""
@@ -221,9 +230,9 @@ class _Proving:
     def run(self) -> None:
         real = Killing(self.subject, self.folder, self.person, with_world=self.world, jobs=self.size.jobs)
         with real:
-            works(real.play(Death()))  # what is loaded only once, is now
+            works(real.untouched(self.tell))  # what is loaded only once, is now
             began = monotonic()
-            untouched = real.play(Death())
+            untouched = real.untouched(self.tell)
             took = monotonic() - began
             real.limit_s = limit_for(took)
             self.simulate(untouched, took)
@@ -232,6 +241,10 @@ class _Proving:
         proof.processes += real.processes
         proof.findings = list(found.all.values())
         proof.repeats, proof.lost = found.count("repeated"), found.count("lost")
+
+    def tell(self, cycles: int) -> None:
+        """How far the untouched run has come; nobody knows yet how far it goes."""
+        self.progress(UNTOUCHED, cycles, 0)
 
     def simulate(self, untouched: Case, took: float) -> None:
         """The untouched runs, and everything that can go wrong in a simulated process."""

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from time import monotonic
 from indelible.core.record import FAILED, FINISHED, Record
 from indelible.drive.clock import seeded
 from indelible.errors import IndelibleError, Misuse
+from indelible.runtime.labels import about_of
 from indelible.runtime.runstore import open_runs
 from indelible.runtime.verify import verify
 from indelible.testing.checkers import Journal
@@ -38,6 +39,7 @@ from indelible.testing.prove_world import VARIABLE, Outside
 KILLED = -9
 BEYOND = 2
 """So many points after the last one of the untouched run are tried as well; nothing is killed there, as a rule."""
+BETWEEN_LOOKS_S = 2.0
 BEFORE, AFTER = "before ", "after "
 WRITES = ("append", "claim", "put_snapshot", "delete")
 
@@ -116,6 +118,13 @@ class Killing:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def untouched(self, tell: Callable[[int], None]) -> Case:
+        """Play the run without any death; `tell` is given, now and then, how many cycles it has committed so far."""
+        going = self._pool.submit(self.play, Death())
+        while not wait([going], BETWEEN_LOOKS_S).done:
+            tell(_committed(self.folder / Death().name / STORE))
+        return going.result()
 
     def play_all(self, deaths: list[Death], judge: Callable[[Case], None]) -> Iterator[None]:
         """Play the cases, several at a time."""
@@ -257,3 +266,14 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return []
+
+
+def _committed(store: Path) -> int:
+    """How many cycles the run in a store has committed, as its label tells; 0 if it is not there yet."""
+    try:
+        if store.exists():
+            with open_runs(str(store), readonly=True) as runs:
+                return sum(about_of(entry.label).cycle for entry in runs.entries())
+    except IndelibleError:
+        pass  # it is just being made
+    return 0
