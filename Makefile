@@ -25,8 +25,9 @@ demo: $(VENV)/.installed-demo
 	$(VENV)/bin/indelible model fetch
 	$(VENV)/bin/indelible demo $(ARGS)
 
+# Two processes, each with whole files, since the tests of one share what was costly to make.
 test: $(VENV)/.installed-dev
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(RUN) -m ruff check $(ARGS)
@@ -51,7 +52,7 @@ prove-agents: $(VENV)/.installed-dev
 	  "What does the price of tea depend on?"
 
 prove-disk: $(VENV)/.installed-dev
-	INDELIBLE_FULL_SWEEPS=1 $(RUN) -m pytest -q -s tests/crash/test_power_loss.py tests/crash/test_io_faults.py \
+	INDELIBLE_FULL_SWEEPS=1 $(RUN) -m pytest tests/crash/test_power_loss.py tests/crash/test_io_faults.py \
 	  tests/crash/test_bit_rot.py
 
 # Every planted fault, and what catches it; words in ARGS choose some.

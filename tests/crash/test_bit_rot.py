@@ -28,6 +28,7 @@ from indelible.stores.sqlite import SqliteStore
 from indelible.testing.powerloss import Hasty, Outside
 from indelible.testing.vfs import Disk
 from tests.crash.charging_agent import FULL, RUN_ID, to_the_end
+from tests.figures import tell
 
 OWNER = "an owner who is still there"
 LOUD = (JournalDamaged, FormatTooNew, Misuse, StoreUnavailable, UnknownRun)
@@ -148,7 +149,7 @@ def sweep(rotting: Rotting, *, used: int, unused: int) -> Counter[str]:
                 counts[rotting.probe(offset, mask)] += 1
             except Exception as error:
                 raise AssertionError(f"byte {offset} of {len(rotting.content)} ^ {mask:#x}") from error
-    print(f"\n{counts.total()} of {len(rotting.content)} bytes flipped: {dict(counts)}")
+    tell(f"{counts.total()} of {len(rotting.content)} bytes flipped: {dict(counts)}")
     return counts
 
 
@@ -295,5 +296,5 @@ def test_every_byte_of_the_log(tmp_path: Path, disk: Disk) -> None:
             continue
         assert record in prefixes
         counts["all there" if record == whole else "a prefix"] += 1
-    print(f"\n{counts.total()} of {len(log)} bytes of the log flipped: {dict(counts)}")
+    tell(f"{counts.total()} of {len(log)} bytes of the log flipped: {dict(counts)}")
     assert counts["a prefix"] > 20

@@ -24,6 +24,7 @@ from indelible.testing.powerloss import Hasty, Outside
 from indelible.testing.vfs import Disk, FaultyDisk, Trouble
 from indelible.testing.witness import Witness
 from tests.crash.charging_agent import FULL, RUN_ID, to_the_end
+from tests.figures import tell
 
 ORDERS = {"alpha", "beta", "gamma"}
 BUSY_S = 0.002
@@ -128,7 +129,7 @@ def sweep(folder: Path, trouble: Trouble, wanted: Record, *, lasting: bool, same
         for file in folder.glob(f"{at}.db*"):
             file.unlink()
         if not struck:
-            print(f"\n{trouble}, lasting={lasting}: {faults} faults, {refusals} of them told to the caller")
+            tell(f"{trouble}, lasting={lasting}: {faults} faults, {refusals} of them told to the caller")
             return [faults, refusals]
         faults += 1
         refusals += bool(story.told)
@@ -223,7 +224,7 @@ def test_another_process_keeps_the_write_lock(tmp_path: Path, untouched: Record)
                 break
         else:
             raise AssertionError("the run never got through")
-    print(f"\nwrite lock held: {told} refusals told to the caller")
+    tell(f"write lock held: {told} refusals told to the caller")
     assert told >= 5
 
 

@@ -13,6 +13,7 @@ from indelible.runtime.runstore import RunStore
 from indelible.testing import crash
 from indelible.testing.crash import Rule
 from indelible.testing.world import Deed
+from tests.figures import tell
 
 AGENTS = Path(__file__).with_name("killed_agents.py")
 
@@ -38,7 +39,7 @@ def person(runs: RunStore, wait: Wait, ledger: list[Deed]) -> None:
 
 @pytest.mark.parametrize("name", ["steward", "asteward"])
 def test_killed_at_every_point_the_run_ends_as_if_nothing_had_happened(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B01, B02, B09: before and after each durable write and each deed, in one process and in its successors."""
     monkeypatch.setenv("PYTHONWARNINGS", "error")
@@ -47,8 +48,7 @@ def test_killed_at_every_point_the_run_ends_as_if_nothing_had_happened(
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with TemporaryDirectory(dir=memory) as folder:
         report = crash.sweep(target, folder, twice=12)
-    with capsys.disabled():
-        print(f"\n{name}: {report}")
+    tell(f"{name}: {report}")
     assert not report.problems
     assert report.kills > report.points
     # Several deeds at once are reached in this order or that, so before one there is a kill, after another.

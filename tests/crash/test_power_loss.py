@@ -17,6 +17,7 @@ from indelible.stores import mounts, sqlite_file
 from indelible.stores.sqlite import SqliteStore
 from indelible.testing.powerloss import CutDisk, Fate, Model, Report, cut_everywhere
 from tests.crash.charging_agent import FULL, to_the_end
+from tests.figures import tell
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def without_log(monkeypatch: pytest.MonkeyPatch) -> None:
 def swept(folder: Path, model: Model) -> Report:
     model = model._replace(stride=1, torn=6) if FULL else model
     report = cut_everywhere(to_the_end, str(folder), model)
-    print(f"\n{model}: {report}")
+    tell(f"{model}: {report}")
     return report
 
 

@@ -15,6 +15,7 @@ import pytest
 from indelible.core import snapshots
 from indelible.testing.faults import Fault
 from indelible.testing.simulate import Report, Workload, sweep
+from tests.figures import tell
 from tests.simulation import workload_async, workload_budgeted, workload_retried, workload_sync
 
 WORKLOADS = {w.name: w for w in (workload_sync.WORKLOAD, workload_async.WORKLOAD, workload_async.OWN_LOOP,
@@ -36,13 +37,12 @@ def reports() -> Iterator[dict[str, Report]]:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_sweep(name: str, reports: dict[str, Report], capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep(name: str, reports: dict[str, Report]) -> None:
     """B01 B02 B03 B05 B06 B07 B09 B57 B58 B59 B95 B97 B117 B119: no crash loses a result, repeats a deed or
     pays again, whatever the clock says. `INDELIBLE_SWEEP=everything` recovers every world, even those that
     differ in times and keys only."""
     report = reports[name]
-    with capsys.disabled():
-        print(f"\n{report}")
+    tell(f"{report}")
     assert not report.problems, str(report)
     assert report.lost == report.repeats == 0
     assert set(report.by_fault) == set(Fault)
