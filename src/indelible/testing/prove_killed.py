@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from time import monotonic
 
 from indelible.core.record import FAILED, FINISHED, Record
@@ -102,6 +103,7 @@ class Killing:
         self.kills = 0
         self._free: SimpleQueue[Nursery] = SimpleQueue()
         self._stack = ExitStack()
+        self._looking = Lock()
 
     def __enter__(self) -> Killing:
         with ExitStack() as stack:
@@ -123,7 +125,9 @@ class Killing:
         """Play the run without any death; `tell` is given, now and then, how many cycles it has committed so far."""
         going = self._pool.submit(self.play, Death())
         while not wait([going], BETWEEN_LOOKS_S).done:
-            tell(_committed(self.folder / Death().name / STORE))
+            with self._looking:
+                cycles = _committed(self.folder / Death().name / STORE)
+            tell(cycles)
         return going.result()
 
     def play_all(self, deaths: list[Death], judge: Callable[[Case], None]) -> Iterator[None]:
@@ -143,7 +147,8 @@ class Killing:
             return self._play(death, place, nursery)
         finally:
             self._free.put(nursery)
-            shutil.rmtree(place)
+            with self._looking:  # whoever looks into a store may make files beside it
+                shutil.rmtree(place)
 
     def _play(self, death: Death, place: Path, nursery: Nursery) -> Case:
         where = f"a process killed after {death.after_s:.4f} s" if death.after_s else "untouched"
