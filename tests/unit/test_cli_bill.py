@@ -304,9 +304,17 @@ def _damage(stage: Stage, run_id: str) -> None:
         db.execute("UPDATE batches SET data = ? WHERE at = ?", (changed, at))
 
 
-def test_a_run_without_a_cycle_has_no_bill(stage: Stage) -> None:
+def test_of_a_run_without_a_cycle_what_it_wrote_and_paid_is_told(stage: Stage) -> None:
+    """It may have cost money all the same; there is only nothing to compare strategies on."""
     assert stage.apart("run", AGENT, "tea", "--run-id", "r", DIE_AT="call").code == 9
-    assert "there is no loop to bill" in refused(stage("bill", "r"))
+    told = stage("bill", "r")
+    assert told.code == 0
+    assert "0 cycles committed" in told.out
+    assert "no cycle was committed" in told.out + told.err
+    found = stage("bill", "r", "--json").json
+    assert found["meter"]["events"] > 0
+    assert any("no cycle was committed" in notice for notice in found["notices"])
+    assert "there is no loop to bill" in refused(stage("bill", "r", "--claim", "logs"))
 
 
 def test_an_empty_store_has_no_bill(run: Stage) -> None:

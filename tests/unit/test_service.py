@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from indelible.errors import Misuse
-from indelible.testing.service import FakeWorld, Misbehaviour, Plan, Series
+from indelible.testing.service import Misbehaviour, Plan, Series
 from indelible.testing.service_ledger import read_ledger
+from indelible.testing.world import FakeWorld
 
 MAIL = {"to": "ann@example.org", "text": "hello"}
 PAYMENT = {"order": "A-1", "amount": 250}

@@ -102,6 +102,8 @@ def bill(what: What, how: How, assumed: Assumed, store: str) -> int:
     prices = load(how.prices)
     storages = _storages(prices, how)
     found = _gather(what, store)
+    if found.meter is not None and how.claim is None and not any(course.loops for course in found.courses):
+        return _metered(found, how)
     sample = _encoded(found)
     if how.claim is not None:
         claim = claims.claim(how.claim, sample, storages, assumed)
@@ -273,7 +275,20 @@ def _lines(told: Report) -> Iterator[str]:
         yield safe(line)
 
 
-def _json(found: Gathered, told: Report, rows: list[compression.Row], drawn: list[Path]) -> dict[str, Any]:
+def _metered(found: Gathered, how: How) -> int:
+    """Of what has not committed a cycle: what it wrote and paid for, and that there is nothing to compare."""
+    assert found.meter is not None
+    notices = [*found.notices, *found.meter.notices,
+               "no cycle was committed, so there is no loop on which other strategies could be compared"]  # fmt: skip
+    if how.as_json:
+        dump({**_measured(found), "notices": notices})
+    else:
+        show.meter(found.meter, found.disk)
+        show.notices(notices)
+    return 0
+
+
+def _measured(found: Gathered) -> dict[str, Any]:
     meter = None
     if found.meter is not None:
         meter = {
@@ -281,8 +296,12 @@ def _json(found: Gathered, told: Report, rows: list[compression.Row], drawn: lis
             "snapshot_bytes": found.meter.snapshot_bytes, "calls": asdict(found.meter.calls),
         }  # fmt: skip
     disk = None if found.disk is None else {**asdict(found.disk), "bytes": found.disk.bytes}
+    return {"meter": meter, "physical": disk}
+
+
+def _json(found: Gathered, told: Report, rows: list[compression.Row], drawn: list[Path]) -> dict[str, Any]:
     return {
-        "meter": meter, "physical": disk, **as_json(told), "notices": _noticed(found, told),
+        **_measured(found), **as_json(told), "notices": _noticed(found, told),
         "explained": list(explained(told)),
         "compression": [{**asdict(row), "cpu_us_per_write": row.cpu_us} for row in rows],
         "plots": [str(path) for path in drawn],

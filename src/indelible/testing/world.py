@@ -7,11 +7,16 @@ Invariant: `copy()` is cheap and independent, so that a world can be kept as it 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from indelible.core.inbox import inbox_of
 from indelible.stores.base import Query
 from indelible.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from indelible.testing.service import FakeWorld
+
+__all__ = ["Deed", "FakeWorld", "World"]
 
 BEGAN = 1_700_000_000.0
 APART_S = 10_000.0
@@ -83,3 +88,12 @@ class World:
         snapshot = self.store.get_snapshot(run_id, 2**62)
         state = (tuple(batches), tuple(inbox), tuple(entries), snapshot and snapshot[0])
         return (*state, tuple(self.ledger), self.processes, self.blind, tuple(self.seen), tuple(sorted(self.late)))
+
+
+def __getattr__(name: str) -> Any:
+    """The world of real processes is found here too; a simulation has no need of its sockets."""
+    if name == "FakeWorld":
+        from indelible.testing.service import FakeWorld
+
+        return FakeWorld
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
