@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,10 +10,10 @@ import pytest
 import indelible as ind
 from indelible.core import events as ev
 from indelible.drive.clock import SystemClock
-from indelible.errors import JournalDamaged
+from indelible.errors import IndelibleError, JournalDamaged
 from indelible.runtime.runstore import RunStore
 from indelible.runtime.verify import verify
-from indelible.stores.base import Batch, inbox_of
+from indelible.stores.base import Write, inbox_of
 from indelible.stores.memory import MemoryStore
 from tests.unit.simple_agents import Memory, agent_of
 
@@ -67,11 +67,10 @@ class Racing(MemoryStore):
         super().__init__(SystemClock().now)
         self.others: list[RunStore] = []
 
-    def read(self, run_id: str, after_seq: int = 0) -> Iterator[Batch]:
-        found = super().read(run_id, after_seq)
-        if run_id == inbox_of("r") and self.others:
+    def append(self, writes: Sequence[Write]) -> list[IndelibleError | None]:
+        if writes[0].run_id == inbox_of("r") and self.others:
             self.others.pop().answer("r", "the faster one")
-        return found
+        return super().append(writes)
 
 
 def test_a_message_that_lost_the_race_for_its_place_is_sent_again() -> None:
