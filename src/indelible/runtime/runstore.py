@@ -295,7 +295,7 @@ def open_runs(
     clock, economy = clock or SystemClock(), None
     if durability == "economic":
         durability, economy = "full", _economy(mtbf_hours, usd_per_hour, usd_per_write)
-    store = open_store(os.fspath(url), clock=clock.now, durability=durability, readonly=readonly)
+    store = open_store(os.fspath(url), clock=clock.now, durability=durability, readonly=readonly, pause=clock.sleep)
     return RunStore(store, clock, economy)
 
 

@@ -1,6 +1,6 @@
 """What a store is: eight blocking methods over opaque bytes.
 
-Owns: the `Store` protocol and the values that pass through it.
+Owns: the `Store` protocol, the values that pass through it, and what a store may offer to whoever keeps it in order.
 Must never: decode an event, or look inside a batch, a snapshot or an `about`.
 Invariant: a run's journal only grows, one contiguous batch at a time, written by
 the holder of the newest epoch.
@@ -13,13 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from indelible.core.inbox import INBOX, inbox_of
 from indelible.core.journal import Batch
 from indelible.errors import IndelibleError, Misuse
 
-__all__ = ["INBOX", "Batch", "Label", "Page", "Query", "RunEntry", "Store", "Write", "check_run_id", "inbox_of"]
+__all__ = [
+    "INBOX",
+    "Batch",
+    "Fact",
+    "Label",
+    "Page",
+    "Query",
+    "RunEntry",
+    "Store",
+    "Upkeep",
+    "Write",
+    "check_run_id",
+    "inbox_of",
+]
 
 MAX_RUN_ID_BYTES = 512
 
@@ -86,7 +99,7 @@ class Store(Protocol):
     """Where journals live. Safe to call from any thread; see each method for durability."""
 
     url: str
-    """How to open this store again (an absolute path or URL)."""
+    """How to open this store again (an absolute path or URL). A password in it is left out."""
     durable: bool
     """True if an acknowledged append survives the death of this process and the machine."""
     shared: bool
@@ -122,8 +135,13 @@ class Store(Protocol):
         """
         ...
 
-    def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
-        """Keep `data` as the snapshot at `seq`; only the newest two are kept."""
+    def put_snapshot(self, run_id: str, seq: int, data: bytes, begins: bool = False) -> None:
+        """Keep `data` as the snapshot at `seq`; only the newest two are kept, and the one the journal begins at.
+
+        With `begins` the journal begins at this snapshot from now on: the batches up to `seq` and all older
+        snapshots go, all or nothing, and reading from 0 yields the batches after `seq`. Raises
+        `Misuse` if no batch ends at `seq`.
+        """
         ...
 
     def get_snapshot(self, run_id: str, at_most_seq: int) -> tuple[int, bytes] | None:
@@ -137,6 +155,32 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release everything; idempotent. What was acknowledged stays."""
+        ...
+
+
+class Fact(NamedTuple):
+    """One thing that is so of a store or its server: "fsync policy", "everysec", "bad", and what would mend it."""
+
+    name: str
+    value: str
+    verdict: Literal["ok", "note", "bad"] = "ok"
+    hint: str = ""
+
+
+@runtime_checkable
+class Upkeep(Protocol):
+    """What a store may offer besides, to `indelible doctor` and `indelible prune`. No run needs it."""
+
+    def now(self) -> float:
+        """The time on the store's clock, in epoch seconds."""
+        ...
+
+    def facts(self) -> Iterator[Fact]:
+        """What this store and its server are and guarantee, and whether what they hold is whole. Changes nothing."""
+        ...
+
+    def reclaim(self) -> int:
+        """Give the space of what was deleted back to the system, and return how many bytes that was."""
         ...
 
 

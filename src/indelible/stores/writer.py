@@ -16,13 +16,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 
 from indelible.errors import IndelibleError, StaleWriter, StoreUnavailable
 from indelible.stores.base import Store, Write
+from indelible.stores.patience import patience_of, pauses
 
 MAX_GROUP = 512
-PAUSES_S = (0.05, 0.5, 2.0)
-"""How long to wait before each new try when the store fails as a whole."""
 UNHEARD_S = 0.5
 """How long to wait for a bell before looking whether whoever was to ring it has been interrupted."""
 
@@ -151,6 +151,7 @@ class Writer:
         """
         group.extend(self._queue[at] for at in range(min(len(self._queue), MAX_GROUP)))
         answers: Iterator[IndelibleError | None] = iter(())
+        left: Iterator[float] | None = None  # of the patience, for all of them together
         failed: Exception | None = None
         try:
             writes = [write for waiting in group if (write := self._made(waiting)) is not None]
@@ -161,8 +162,10 @@ class Writer:
         for waiting in group:
             if waiting.write is not None:
                 answer = failed or next(answers)
-                unsure = failed is not None or isinstance(answer, StaleWriter)
-                waiting.error = self._resolve(waiting.write, answer) if unsure and answer is not None else answer
+                if answer is not None and (failed is not None or isinstance(answer, StaleWriter)):
+                    left = left or pauses(patience_of(self._store))
+                    answer = self._resolve(waiting.write, answer, left)
+                waiting.error = answer
             waiting.done = True
 
     def _made(self, waiting: _Waiting) -> Write | None:
@@ -173,9 +176,9 @@ class Writer:
                 waiting.error = error
         return waiting.write
 
-    def _resolve(self, write: Write, error: Exception) -> Exception | None:
+    def _resolve(self, write: Write, error: Exception, left: Iterator[float]) -> Exception | None:
         """A write that failed may have landed all the same: read it back, and only then try again."""
-        for pause in (0.0, *PAUSES_S):
+        for pause in chain((0.0,), left):
             if pause:
                 self._pause(pause)
             try:
