@@ -61,7 +61,8 @@ class Outage:
     def __init__(self, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left, self._append = 0, store.store.append
         monkeypatch.setattr(store.store, "append", self.append)
-        monkeypatch.setattr("indelible.stores.patience.LOCAL_S", 1e-6)
+        monkeypatch.setattr("indelible.stores.patience.FIRST_S", (1e-6, 1e-6))
+        monkeypatch.setattr("indelible.stores.patience.LOCAL_S", 2e-6)
 
     def append(self, writes: Any) -> Any:
         self.left -= self.left > 0
