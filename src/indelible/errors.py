@@ -70,6 +70,12 @@ class RunMismatch(IndelibleError):
     code = "run-mismatch"
 
 
+class RunMoved(IndelibleError):
+    """The run lives in another store, or is still on its way into this one."""
+
+    code = "run-moved"
+
+
 class InDoubt(IndelibleError):
     """It is not known whether an irreversible action happened."""
 

@@ -244,6 +244,25 @@ class RunReopened(Event, frozen=True, tag="run.reopened"):
     changes: bytes
 
 
+class RunMoved(Event, frozen=True, tag="run.moved"):
+    """From here on the run lives in `to`: the URL of a store, or `export:` and the name of a file.
+
+    Without a `move` this is a copy for reading, made of a run that lives on in `to`.
+    """
+
+    to: str
+    move: str = ""
+    library: str = ""
+
+
+class RunArrived(Event, frozen=True, tag="run.arrived"):
+    """The run that was moved by `move` lives in this store now, as it stood before. `origin` is where it came from."""
+
+    origin: str
+    move: str
+    library: str = ""
+
+
 class Answer(Event, frozen=True, tag="inbox.answer"):
     """In an inbox: a person answers a wait (`value` packed)."""
 
@@ -271,14 +290,15 @@ class Unknown(Event, frozen=True, tag="unknown"):
 KNOWN = (
     RunStarted, RunClaimed, ActionIntended, ActionCompleted, ActionFailed, ActionDoubted, ActionSettled,
     ValueRecorded, CycleEntered, CycleParked, WaitAnswered, InboxRead, CycleCommitted, CycleAbandoned, CycleRolledBack,
-    StateMigrated, RunFinished, RunFailed, RunReopened, RunBudgeted, ActionCharged, Answer, Settlement,
+    StateMigrated, RunFinished, RunFailed, RunReopened, RunBudgeted, ActionCharged, RunMoved,
+    RunArrived, Answer, Settlement,
 )  # fmt: skip
 
 AnyEvent = (
     RunStarted | RunClaimed | ActionIntended | ActionCompleted | ActionFailed | ActionDoubted | ActionSettled
     | ValueRecorded | CycleEntered | CycleParked | WaitAnswered | InboxRead | CycleCommitted | CycleAbandoned
-    | CycleRolledBack | StateMigrated | RunFinished | RunFailed | RunReopened | RunBudgeted | ActionCharged | Answer
-    | Settlement
+    | CycleRolledBack | StateMigrated | RunFinished | RunFailed | RunReopened | RunBudgeted | ActionCharged | RunMoved
+    | RunArrived | Answer | Settlement
 )  # fmt: skip
 
 _TAGS = frozenset(cls.__struct_config__.tag for cls in KNOWN)

@@ -19,7 +19,7 @@ from indelible.core.changes import Doc, apply
 from indelible.core.codec import unpack
 from indelible.errors import JournalDamaged
 
-RUNNING, PARKED, FINISHED, FAILED = "running", "parked", "finished", "failed"
+RUNNING, PARKED, FINISHED, FAILED, MOVED = "running", "parked", "finished", "failed", "moved"
 BUDGET, UNPRICED = "budget", "unpriced"
 """What a run waits for when it has a budget: a larger one; leave to go on without knowing a price."""
 
@@ -146,6 +146,10 @@ class Record(msgspec.Struct):
     """Actions that had a call whose price is not known, and the model that it named."""
     let_unpriced: list[str] = msgspec.field(default_factory=list)
     """Those of them that a person lets go on."""
+    moved_to: str = ""
+    """If the status is `moved`: where it is, by which move ("": this is a copy for reading), and how it stood."""
+    move: str = ""
+    stood: str = ""
 
     def find(self, call: str) -> CallRecord | None:
         """The call of that identity, in the open cycle or under a business key."""
@@ -421,6 +425,13 @@ def _reopened(r: Record, e: ev.RunReopened) -> None:
             call.attempt = 0  # not of this attempt, whose number is the first one's again: it is called again
 
 
+def _relocated(r: Record, e: ev.RunMoved | ev.RunArrived) -> None:
+    if isinstance(e, ev.RunMoved):
+        r.status, r.stood, r.moved_to, r.move = MOVED, r.status, e.to, e.move
+    elif r.status == MOVED and r.move == e.move:
+        r.status, r.stood, r.moved_to, r.move = r.stood, "", "", ""
+
+
 def _refused(wait: Wait) -> bool:
     return wait.kind == "approve" and wait.answered and unpack(wait.answer) != "yes"
 
@@ -478,6 +489,8 @@ _FOLDS: dict[type[ev.Event], Callable[[Record, Any], None]] = {
     ev.RunFailed: _run_failed,
     ev.RunReopened: _reopened,
     ev.RunBudgeted: _budgeted,
+    ev.RunMoved: _relocated,
+    ev.RunArrived: _relocated,
     ev.Unknown: _unknown,
     ev.Answer: _misplaced,
     ev.Settlement: _misplaced,

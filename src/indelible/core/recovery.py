@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from indelible.core import events as ev
-from indelible.core import snapshots
+from indelible.core import arriving, snapshots
 from indelible.core.budgets import CALLER
 from indelible.core.changes import Doc
 from indelible.core.codec import pack, unpack
@@ -50,7 +50,8 @@ class Recovered:
 def recover(run_id: str) -> Steps[Recovered]:
     """Read a run: the newest snapshot that verifies, and the batches after it.
 
-    Raises `JournalDamaged` with the position if a batch other than the last does not verify.
+    Raises `JournalDamaged` with the position if a batch other than the last does not verify, `RunMoved` for a run of
+    which not all has arrived in this store.
     """
     notices: list[str] = []
     at_most = NEWEST
@@ -59,7 +60,11 @@ def recover(run_id: str) -> Steps[Recovered]:
         start = Recovered(Record(run_id), seed(run_id), notices=notices)
         if found is not None:
             seq, data = found
+            if at_most == NEWEST:
+                arriving.must_be_here(run_id, data)
             at_most = seq - 1
+            if arriving.marked(data) is not None:
+                continue  # of a move that came to nothing
             try:
                 record = snapshots.decode(data, run_id, seq)
             except JournalDamaged as error:

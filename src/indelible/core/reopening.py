@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from indelible.core import events as ev
+from indelible.core.arriving import must_not_be_elsewhere
 from indelible.core.budgets import at_opening
 from indelible.core.changes import FAILED as FAILED_ITEMS
 from indelible.core.changes import Change
@@ -44,6 +45,7 @@ def must_have_failed(record: Record) -> None:
     """Refuse a run that can simply go on, or that is over."""
     if record.status == FAILED:
         return
+    must_not_be_elsewhere(record)
     run_id = record.run_id
     if record.status == FINISHED and record.failed_tasks:
         queue = next(name for name, field in record.doc.items() if field[0] == "queue" and field[FAILED_ITEMS])

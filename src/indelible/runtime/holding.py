@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from indelible.core import events as ev
+from indelible.core.arriving import must_not_be_elsewhere
 from indelible.core.budgets import at_opening, checked
 from indelible.core.codec import unpack
 from indelible.core.costs import Economic, Economy
@@ -84,7 +85,7 @@ class Holding:
     def open(self, handle: Any) -> None:
         """Claim and recover the run, or accept it; durable when it returns.
 
-        Raises `RunBusy`, `RunMismatch`, `UnknownRun`, `JournalDamaged`, `StateInvalid`,
+        Raises `RunBusy`, `RunMismatch`, `RunMoved`, `UnknownRun`, `JournalDamaged`, `StateInvalid`,
         `StoreUnavailable`; then the run is not held.
         """
         if self.live is not None:
@@ -162,6 +163,7 @@ class Holding:
         record, agent = found.record, self.agent
         new = not record.agent
         if not new:
+            must_not_be_elsewhere(record, self.port.store.url)
             self._must_match(found)
         journal = found.journal()
         workspace = Workspace(agent.shape, agent.shape.initial_doc())

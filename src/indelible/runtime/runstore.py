@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from indelible.core import events as ev
+from indelible.core.arriving import must_not_be_elsewhere
 from indelible.core.budgets import must_suit
 from indelible.core.codec import GENERIC, pack, to_plain
 from indelible.core.costs import SECONDS_PER_HOUR, Economy
 from indelible.core.cycle import AgentSpec
 from indelible.core.inbox import Inbox, inbox_of, open_inbox
 from indelible.core.journal import Reader, Torn, read_all
-from indelible.core.record import BUDGET, UNPRICED, CallRecord, Wait
+from indelible.core.record import BUDGET, UNPRICED, CallRecord, Record, Wait
 from indelible.core.recovery import Recovered, recover
 from indelible.core.state import Shape, State
 from indelible.drive import blocking
@@ -109,7 +110,8 @@ class RunStore:
                 return
 
     def recover(self, run_id: str) -> Recovered:
-        """The run as its journal tells it, read without claiming it. Raises `UnknownRun`, `JournalDamaged`.
+        """The run as its journal tells it, read without claiming it. Raises `UnknownRun`, `JournalDamaged`, and
+        `RunMoved` for a run of which not all has arrived in this store.
 
         Its `notices` say what was found damaged and passed over, in the journal or in the inbox.
         """
@@ -155,7 +157,7 @@ class RunStore:
         A run that waits for its budget is answered with the new one: in US dollars, in total, and more than it has
         spent. Raises `Misuse` if the run waits for nothing, for a time, or for a settlement, and for what is no answer.
         """
-        record = self.recover(run_id).record
+        record = self._here(run_id)
         waiting = [w for w in record.waits.values() if not w.answered]
         found = next((w for w in waiting if w.wait == wait), None) if wait else record.open_wait
         if found is None:
@@ -182,7 +184,7 @@ class RunStore:
         `StateInvalid` if the action is declared in this process and cannot return that result; if it is not, the run
         says so when it is opened next, and the deed stays in doubt.
         """
-        record = self.recover(run_id).record
+        record = self._here(run_id)
         doubts = record.in_doubt()
         fitting = [c for c in doubts if action == c.call] or [
             c for c in doubts if action == c.name or c.call.startswith(action)
@@ -224,6 +226,12 @@ class RunStore:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
+    def _here(self, run_id: str) -> Record:
+        """The run, of which something may be said in this store. Raises `RunMoved` otherwise."""
+        record = self.recover(run_id).record
+        must_not_be_elsewhere(record, self.url)
+        return record
+
     def _inbox(self, run_id: str) -> Inbox:
         return open_inbox(run_id, self.store.read(inbox_of(run_id)))
 
@@ -235,6 +243,7 @@ class RunStore:
             journal.append(message(self.clock.now()))
             refused = self.store.append([Write(inbox, 0, journal.seal().batch)])[0]
             if refused is None:
+                self._here(run_id)  # what is said while a run moves away may stay behind
                 return
             if not isinstance(refused, StaleWriter):
                 raise refused
