@@ -8,7 +8,8 @@ Invariant: a case is named by the points at which its processes were killed, so 
     assert not report.problems, str(report)
 
 A point lies before and after each durable write and each call of an action (see `child`). The agent runs in a folder
-of its own, with its store in `agent.db`; if it writes its deeds to `Ledger("ledger")`, they are checked as well.
+of its own, with its store in `agent.db` there or wherever `Target.store` says; if it writes its deeds to
+`Ledger("ledger")`, they are checked as well.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ def _nobody(_runs: RunStore, wait: Wait, _ledger: list[Deed]) -> None:
     raise Misuse(f"the run waits: {wait.question}", hint="crash.Target(..., reply=...)")
 
 
+def _in_the_folder(place: Path) -> str:
+    return str(place / "agent.db")
+
+
 @dataclass(frozen=True)
 class Target:
     """What is killed: the agent in `agent.py:name`, and its objective.
@@ -58,11 +63,13 @@ class Target:
     rules: for each kind of deed in its ledger, what repeating it means.
     reply: the person; called when the run is parked, with the ledger that a person could look into.
     volatile: fields of the state that may differ between two runs, such as random ids.
+    store: the URL of an empty store for the case that is played in this folder; asked for once per case.
     """
 
     agent: str
     objective: str
     run_id: str = "run"
+    store: Callable[[Path], str] = _in_the_folder
     rules: Mapping[str, Rule] = field(default_factory=dict)
     reply: Reply = _nobody
     volatile: frozenset[str] = frozenset()
@@ -197,15 +204,16 @@ def play(
 
 def _play(target: Target, place: Path, case: Case, zygote: Zygote) -> None:
     agent, colon, name = target.agent.rpartition(":")
+    store = target.store(place)
     arguments = ["points", ",".join(map(str, case.kill_at)) or "0", os.path.abspath(agent) + colon + name,
-                 "agent.db", target.run_id, target.objective]  # fmt: skip
+                 store, target.run_id, target.objective]  # fmt: skip
     while True:
         case.processes += 1
         if case.processes > MAX_PROCESSES:
             case.problems.append("the run does not come to an end")
             return
         status = zygote.run(str(place), arguments)
-        journal = inspect(target, place, case)
+        journal = inspect(target, store, case)
         ledger = Ledger(place / "ledger").read()
         if status == KILLED:
             case.deaths.append(Death(_lines(place / "points"), journal, len(ledger)))
@@ -219,15 +227,15 @@ def _play(target: Target, place: Path, case: Case, zygote: Zygote) -> None:
             case.journal = journal
             return
         else:
-            with open_runs(str(place / "agent.db")) as runs:
+            with open_runs(store) as runs:
                 target.reply(runs, journal.record.open_wait, ledger)
 
 
-def inspect(target: Target, place: Path, case: Case) -> Journal | None:
+def inspect(target: Target, store: str, case: Case) -> Journal | None:
     """Read what a process left, in every way there is; None if it left no run. Raises what is wrong."""
-    if not (place / "agent.db").exists():
+    if os.path.isabs(store) and not os.path.exists(store):
         return None
-    with open_runs(str(place / "agent.db"), readonly=True) as runs:
+    with open_runs(store, readonly=True) as runs:
         if not [entry for entry in runs.entries() if entry.run_id == target.run_id]:
             return None
         report = verify(runs, target.run_id)
