@@ -103,6 +103,19 @@ _PUT_SNAPSHOT = """
 INSERT INTO indelible_snapshots (no, seq, data)
 SELECT no, %(seq)s, %(data)b FROM indelible_runs WHERE run_id = %(run_id)s AND NOT deleted
 ON CONFLICT (no, seq) DO UPDATE SET data = excluded.data"""
+_PUT_BEGINNING = """
+INSERT INTO indelible_snapshots (no, seq, data)
+SELECT no, %(seq)s, %(data)b FROM indelible_runs WHERE run_id = %(run_id)s AND NOT deleted AND begins = %(seq)s
+ON CONFLICT (no, seq) DO UPDATE SET data = excluded.data"""
+# The journal begins at `seq` from now on: nothing changes unless a batch ends there.
+_BEGIN = """
+UPDATE indelible_runs AS run SET begins = %(seq)s, stored_bytes = (SELECT coalesce(sum(octet_length(data)), 0)
+    FROM indelible_batches AS batch WHERE batch.no = run.no AND last_seq > %(seq)s)
+WHERE run_id = %(run_id)s AND NOT deleted AND EXISTS (
+    SELECT FROM indelible_batches AS batch WHERE batch.no = run.no AND last_seq = %(seq)s)"""
+_DROP_PAST = """
+DELETE FROM indelible_batches AS batch USING indelible_runs AS run
+WHERE run_id = %(run_id)s AND batch.no = run.no AND last_seq <= run.begins"""
 _PRUNE_SNAPSHOTS = """
 WITH run AS (SELECT no, begins FROM indelible_runs WHERE run_id = %(run_id)s AND NOT deleted)
 DELETE FROM indelible_snapshots AS one USING run
@@ -199,16 +212,21 @@ class PostgresStore:
         refusals.check_snapshot(run_id, seq, data)
         asked = {"run_id": run_id, "names": [run_id], "seq": seq, "data": data, "full": self.durable}
 
-        def change(con: Connection) -> list[Any]:
+        def change(con: Connection) -> tuple[list[Any], int]:
             with con.pipeline(), con.transaction():
                 locked = con.execute(_LOCK, asked)
-                con.execute(_PUT_SNAPSHOT, asked)
+                if begins:
+                    con.execute(_BEGIN, asked)
+                    con.execute(_DROP_PAST, asked)
+                put = con.execute(_PUT_BEGINNING if begins else _PUT_SNAPSHOT, asked)
                 con.execute(_PRUNE_SNAPSHOTS, asked)
-            return locked.fetchall()
+            return locked.fetchall(), put.rowcount
 
-        found = self._pool.write(change) if storable(run_id) and not refusals.is_inbox(run_id) else []
+        found, put = self._pool.write(change) if storable(run_id) and not refusals.is_inbox(run_id) else ([], 0)
         if not found or found[0][2]:
             raise refusals.unknown(run_id, deleted=bool(found))
+        if not put:
+            raise refusals.no_batch_ends(run_id, seq)
 
     def get_snapshot(self, run_id: str, at_most_seq: int) -> tuple[int, bytes] | None:
         """See `Store.get_snapshot`."""
@@ -254,6 +272,8 @@ class PostgresStore:
             some = self._pool.consult(partial(_some, asked=asked))
             if not some:
                 raise self._cut_short(run_id, at, head)
+            if some[0].after_seq > at:
+                self._check_past(run_id, at)
             yield from some
             at = some[-1].last_seq
         if last != head:  # only now, so that what can be read is
@@ -266,7 +286,7 @@ class PostgresStore:
         return None if row is None else (row[0], row[1], row[2], row[3])
 
     def _cut_short(self, run_id: str, at: int, head: int) -> IndelibleError:
-        if self._extent(run_id) is None:
+        if self._check_past(run_id, at) is None:
             error: IndelibleError = UnknownRun(f"run {run_id!r} was deleted while it was read", hint="indelible ls")
         else:
             error = JournalDamaged(
@@ -275,6 +295,13 @@ class PostgresStore:
             )
         error.ids.update(run_id=run_id, at=at, head=head)
         return error
+
+    def _check_past(self, run_id: str, at: int) -> tuple[int, int, int, int] | None:
+        """The run's extent now, None if it was deleted; raises `StoreUnavailable` if what follows `at` was dropped."""
+        extent = self._extent(run_id)
+        if extent is not None and extent[2] > at:
+            raise refusals.trimmed_meanwhile(run_id, self.url)
+        return extent
 
 
 def _claim(con: Connection, asked: dict[str, Any]) -> int:

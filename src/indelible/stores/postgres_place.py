@@ -31,12 +31,11 @@ _HINT = "store='postgresql://user@host:5432/database' (the password: PGPASSWORD 
 
 
 class Place(NamedTuple):
-    """A database. `conninfo` may hold passwords; `name` is "host:port/database" and `secrets` are what never to show."""
+    """A database. `conninfo` may hold passwords; `url` and `name`, which is "host:port/database", do not."""
 
     conninfo: str
     url: str
     name: str
-    secrets: tuple[str, ...]
 
 
 def place_of(url: str) -> Place:
@@ -53,13 +52,12 @@ def place_of(url: str) -> Place:
     if not all(port.isdigit() or not port for port in given.get("port", "").split(",")):
         raise _unreadable("its port is not a number")
     hidden = {one.keyword.decode() for one in options if (one.dispchar or b"").startswith(_SECRET)}
-    secrets = tuple(given[key] for key in hidden if given.get(key))
     shown = {key: value for key, value in given.items() if key not in hidden}
     wanted = {**_DEFAULTS, **given}
     if "," in given.get("host", ""):
         wanted.setdefault("target_session_attrs", "read-write")  # after a failover, the one that was promoted
     usual = {one.keyword.decode(): one.val.decode() for one in standing if one.val is not None}
-    return Place(make_conninfo(**wanted), _url(shown), _name({**usual, **given}), secrets)
+    return Place(make_conninfo(**wanted), _url(shown), _name({**usual, **given}))
 
 
 def _unreadable(what: str) -> Misuse:
