@@ -199,9 +199,9 @@ class _Contended(Witness):
         self._pass()
         return super().claim(run_id, owner, ttl_s)
 
-    def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+    def put_snapshot(self, run_id: str, seq: int, data: bytes, begins: bool = False) -> None:
         self._pass()
-        super().put_snapshot(run_id, seq, data)
+        super().put_snapshot(run_id, seq, data, begins)
 
     def lift(self) -> None:
         self._at = 0

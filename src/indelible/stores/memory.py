@@ -13,19 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 
 from indelible.errors import IndelibleError
 from indelible.stores import refusals
-from indelible.stores.base import Batch, Label, Page, Query, RunEntry, Write, inbox_of
+from indelible.stores.base import Batch, Fact, Label, Page, Query, RunEntry, Write, inbox_of
 
 
 class _Journal:
     """One run or inbox; a deleted one stays as its own tombstone."""
 
     __slots__ = (
-        "batches", "created_at", "deleted", "epoch", "head", "label", "lease_until",
+        "batches", "begins", "created_at", "deleted", "epoch", "head", "label", "lease_until",
         "owner", "snapshots", "stored_bytes", "touched", "ttl_s", "updated_at",
     )  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self.head = 0
+        self.begins = 0
         self.epoch = 0
         self.owner = ""
         self.ttl_s = 0.0
@@ -41,7 +42,7 @@ class _Journal:
 
     def copy(self) -> _Journal:
         twin = _Journal.__new__(_Journal)
-        twin.head, twin.epoch, twin.owner = self.head, self.epoch, self.owner
+        twin.head, twin.begins, twin.epoch, twin.owner = self.head, self.begins, self.epoch, self.owner
         twin.ttl_s, twin.lease_until, twin.label = self.ttl_s, self.lease_until, self.label
         twin.batches, twin.snapshots = self.batches.copy(), self.snapshots.copy()
         twin.created_at, twin.updated_at = self.created_at, self.updated_at
@@ -135,14 +136,23 @@ class MemoryStore:
             journal.owner, journal.ttl_s, journal.lease_until = owner, ttl_s, now + ttl_s
             return journal.epoch
 
-    def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+    def put_snapshot(self, run_id: str, seq: int, data: bytes, begins: bool = False) -> None:
         """See `Store.put_snapshot`; raises `UnknownRun` for a run that is not there."""
         refusals.check_snapshot(run_id, seq, data)
         with self._lock:
             self._check_open()
-            kept = dict(self._known(run_id).snapshots)
-            kept[seq] = data
-            self._journals[run_id].snapshots = sorted(kept.items())[-2:]
+            journal = self._known(run_id)
+            if begins and seq != journal.begins:
+                if not any(batch.last_seq == seq for batch in journal.batches):
+                    raise refusals.no_batch_ends(run_id, seq)
+                journal.batches = [batch for batch in journal.batches if batch.last_seq > seq]
+                journal.stored_bytes = sum(len(batch.data) for batch in journal.batches)
+                journal.begins = seq
+            kept = sorted({**dict(journal.snapshots), seq: data}.items())
+            newest = kept[-2:]
+            journal.snapshots = [
+                one for one in kept if one[0] == journal.begins or (one in newest and one[0] > journal.begins)
+            ]
 
     def get_snapshot(self, run_id: str, at_most_seq: int) -> tuple[int, bytes] | None:
         """See `Store.get_snapshot`."""
@@ -161,6 +171,18 @@ class MemoryStore:
             for name in (run_id, inbox_of(run_id)):
                 tombstone = self._journals[name] = _Journal(self.clock())
                 tombstone.deleted = True
+
+    def now(self) -> float:
+        """See `Upkeep.now`."""
+        return self.clock()
+
+    def facts(self) -> Iterator[Fact]:
+        """See `Upkeep.facts`."""
+        yield Fact("durability", "none: in memory", "note", "a store that lasts: --store agent.db")
+
+    def reclaim(self) -> int:
+        """See `Upkeep.reclaim`; what is deleted is gone at once."""
+        return 0
 
     def close(self) -> None:
         """See `Store.close`; the content goes with the last reference to the store."""

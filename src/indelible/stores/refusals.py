@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from indelible.errors import IndelibleError, LeaseLost, Misuse, RunBusy, StaleWriter, UnknownRun
+from indelible.errors import IndelibleError, LeaseLost, Misuse, RunBusy, StaleWriter, StoreUnavailable, UnknownRun
 from indelible.stores.base import INBOX, Query, Write, check_run_id
 from indelible.stores.owner import describe, is_gone
 
@@ -91,6 +91,23 @@ def check_snapshot(run_id: str, seq: int, data: bytes) -> None:
             hint="store.put_snapshot(run_id, head, data)",
             run_id=run_id,
         )
+
+
+def no_batch_ends(run_id: str, seq: int) -> Misuse:
+    """A journal can begin only between two of its batches."""
+    return Misuse(
+        f"run {run_id!r}: its journal cannot begin at event {seq}, where no batch ends",
+        hint="store.put_snapshot(run_id, batch.last_seq, data, begins=True)",
+        run_id=run_id,
+        seq=seq,
+    )
+
+
+def trimmed_meanwhile(run_id: str, url: str) -> StoreUnavailable:
+    """The batches that a reader wanted next were dropped while it read."""
+    return StoreUnavailable(
+        f"the past of run {run_id!r} was pruned while it was read", hint="run again", run_id=run_id, store=url
+    )
 
 
 def is_live(owner: str, lease_until: float, now: float) -> bool:

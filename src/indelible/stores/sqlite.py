@@ -4,8 +4,8 @@ Owns: the rows behind each `Store` method.
 Must never: read the process's clock, build SQL from text, or order anything by time.
 Invariant: what a method acknowledges is committed, and with durability="full" also synced.
 
-Deleting a run frees its pages for later batches; the file itself shrinks only when someone
-runs `VACUUM` on it.
+Deleting a run, or dropping a run's past, frees pages for later batches; the file itself shrinks
+only by `reclaim`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ READ_ROWS = 256
 _NUMBERS_KEPT = 10_000
 
 # What the values of a row are, if nothing has damaged them.
-_REACH = (int, int, int)
+_REACH = (int, int, int, int)
 _BATCH = (int, int, bytes)
 _HELD = (int, int, str, float, int, float)
 _LISTED = (int, int, str, int, int, object, str, object, object, str, float, float, float, int)
@@ -63,7 +63,10 @@ UPDATE runs SET epoch = ?3, owner = ?4, ttl_s = ?5, lease_until = coalesce(?1, u
 WHERE no = ?2"""
 _RELEASE = "UPDATE runs SET owner = '', ttl_s = 0, lease_until = 0 WHERE no = ?"
 _EXTENT = """
-SELECT no, head, (SELECT coalesce(max(last_seq), 0) FROM batches WHERE batches.no = runs.no)
+SELECT no, head, (SELECT coalesce(max(last_seq), begins) FROM batches WHERE batches.no = runs.no), begins
+FROM runs WHERE run_id = ? AND deleted = 0"""
+_EXTENT_BEFORE_2 = """
+SELECT no, head, (SELECT coalesce(max(last_seq), 0) FROM batches WHERE batches.no = runs.no), 0
 FROM runs WHERE run_id = ? AND deleted = 0"""
 _BATCHES = """
 SELECT after_seq, last_seq, data FROM batches WHERE no = ? AND last_seq > ? AND last_seq <= ? ORDER BY last_seq"""
@@ -88,7 +91,19 @@ ORDER BY touched DESC, no DESC LIMIT ?5"""
 _PUT_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (no, seq, data) VALUES (?, ?, ?)"
 _PRUNE_SNAPSHOTS = """
 DELETE FROM snapshots
-WHERE no = ?1 AND seq NOT IN (SELECT seq FROM snapshots WHERE no = ?1 ORDER BY seq DESC LIMIT 2)"""
+WHERE no = ?1 AND seq <> ?2
+    AND (seq < ?2 OR seq NOT IN (SELECT seq FROM snapshots WHERE no = ?1 ORDER BY seq DESC LIMIT 2))"""
+_ENDS_A_BATCH = "SELECT 1 FROM batches WHERE no = ? AND last_seq = ?"
+_DROP_PAST = "DELETE FROM batches WHERE no = ? AND last_seq <= ?"
+_BEGIN = """
+UPDATE runs SET begins = ?2,
+    stored_bytes = (SELECT coalesce(sum(length(data)), 0) FROM batches WHERE batches.no = ?1)
+WHERE no = ?1"""
+# A row of no run, so that the numbers by which listings are ordered never go back.
+_NEWEST = "SELECT coalesce(max(at), 0) FROM batches"
+_KEEP_NEWEST = """
+INSERT OR REPLACE INTO batches (at, no, after_seq, last_seq, data)
+SELECT ?1, 0, 0, 1, x'' WHERE ?1 > (SELECT coalesce(max(at), 0) FROM batches)"""
 _GET_SNAPSHOT = """
 SELECT seq, coalesce(CAST(data AS BLOB), x'') FROM snapshots
 WHERE no = (SELECT no FROM runs WHERE run_id = ? AND deleted = 0) AND seq <= ? AND typeof(seq) = 'integer'
@@ -96,8 +111,9 @@ ORDER BY seq DESC LIMIT 1"""
 _BURY = """
 INSERT INTO runs (run_id, deleted, created_at, updated_at)
 VALUES (?2, 1, coalesce(?1, unixepoch('subsec')), coalesce(?1, unixepoch('subsec')))
-ON CONFLICT (run_id) DO UPDATE SET deleted = 1, head = 0, stored_bytes = 0, touched = NULL, owner = '', ttl_s = 0,
-    lease_until = 0, status = '', agent = NULL, wake_at = NULL, about = NULL, updated_at = excluded.updated_at"""
+ON CONFLICT (run_id) DO UPDATE SET deleted = 1, head = 0, begins = 0, stored_bytes = 0, touched = NULL, owner = '',
+    ttl_s = 0, lease_until = 0, status = '', agent = NULL, wake_at = NULL, about = NULL,
+    updated_at = excluded.updated_at"""
 _DROP_BATCHES = "DELETE FROM batches WHERE no = (SELECT no FROM runs WHERE run_id = ?)"
 _DROP_SNAPSHOTS = "DELETE FROM snapshots WHERE no = (SELECT no FROM runs WHERE run_id = ?)"
 
@@ -194,14 +210,22 @@ class SqliteStore:
 
         return self._pool.write(change)
 
-    def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+    def put_snapshot(self, run_id: str, seq: int, data: bytes, begins: bool = False) -> None:
         """See `Store.put_snapshot`; raises `UnknownRun` for a run that is not there. Durable."""
         refusals.check_snapshot(run_id, seq, data)
 
         def change(con: apsw.Connection) -> None:
-            no = self._known(con, run_id)
+            no, beginning = self._known(con, run_id)
+            if begins and seq != beginning:
+                if con.execute(_ENDS_A_BATCH, (no, seq)).get is None:
+                    raise refusals.no_batch_ends(run_id, seq)
+                newest = con.execute(_NEWEST).get
+                con.execute(_DROP_PAST, (no, seq))
+                con.execute(_BEGIN, (no, seq))
+                con.execute(_KEEP_NEWEST, (newest,))
+                beginning = seq
             con.execute(_PUT_SNAPSHOT, (no, seq, data))
-            con.execute(_PRUNE_SNAPSHOTS, (no,))
+            con.execute(_PRUNE_SNAPSHOTS, (no, beginning))
 
         self._pool.write(change)
 
@@ -219,10 +243,12 @@ class SqliteStore:
             orphan = con.execute(_NUMBER, (run_id,)).get is None and con.execute(_NUMBER, (inbox,)).get is not None
             if not orphan:  # an inbox that was written to before there was a run may go as well
                 self._known(con, run_id)
+            newest = con.execute(_NEWEST).get
             for name in (run_id, inbox):
                 con.execute(_DROP_BATCHES, (name,))
                 con.execute(_DROP_SNAPSHOTS, (name,))
                 con.execute(_BURY, (self._now(), name))
+            con.execute(_KEEP_NEWEST, (newest,))
 
         self._pool.write(change)
 
@@ -270,33 +296,44 @@ class SqliteStore:
         number = self._numbers[run_id] = int(found)
         return number
 
-    def _known(self, con: apsw.Connection, run_id: str) -> int:
+    def _known(self, con: apsw.Connection, run_id: str) -> tuple[int, int]:
+        """The number of a run, and where its journal begins."""
         row: Any = con.execute(_EXTENT, (run_id,)).fetchone()
         if row is None or refusals.is_inbox(run_id):
             raise refusals.unknown(run_id, deleted=con.execute(_STANDING, (run_id,)).fetchone() is not None)
-        return int(row[0])
+        return int(row[0]), int(row[3])
+
+    def _extent(self, run_id: str) -> Any:
+        def ask(con: apsw.Connection) -> Any:
+            # Only a read-only store can be older; another process may bring it up to date at any time.
+            old = self._pool.file.readonly and int(con.pragma("user_version")) < 2
+            return con.execute(_EXTENT_BEFORE_2 if old else _EXTENT, (run_id,)).fetchone()
+
+        return self._pool.consult(ask)
 
     def _batches(self, run_id: str, after_seq: int) -> Iterator[Batch]:
-        extent: Any = self._pool.consult(lambda con: con.execute(_EXTENT, (run_id,)).fetchone())
+        extent = self._extent(run_id)
         if extent is None:
             return
         if not _fits(extent, _REACH):
             raise self._changed(run_id)
-        no, head, last = extent
-        at = after_seq
+        no, head, last, begins = extent
+        at = max(after_seq, begins)
         while at < head:
             some = self._pool.consult(partial(_some, no=no, at=at, head=head))
             if not some:
                 raise self._cut_short(run_id, at, head)
             if not all(_fits(batch, _BATCH) and 0 <= batch.after_seq < batch.last_seq for batch in some):
                 raise self._changed(run_id)
+            if some[0].after_seq > at:
+                self._check_past(run_id, at)
             yield from some
             at = some[-1].last_seq
         if last != head:  # only now, so that what can be read is
             raise self._cut_short(run_id, last, head)
 
     def _cut_short(self, run_id: str, at: int, head: int) -> IndelibleError:
-        if self._pool.consult(lambda con: con.execute(_EXTENT, (run_id,)).fetchone()) is None:
+        if self._check_past(run_id, at) is None:
             error: IndelibleError = UnknownRun(f"run {run_id!r} was deleted while it was read", hint="indelible ls")
         else:
             error = JournalDamaged(
@@ -305,6 +342,13 @@ class SqliteStore:
             )
         error.ids.update(run_id=run_id, at=at, head=head)
         return error
+
+    def _check_past(self, run_id: str, at: int) -> Any:
+        """The run's extent now, None if it was deleted; raises `StoreUnavailable` if what follows `at` was dropped."""
+        now = self._extent(run_id)
+        if now is not None and _fits(now, _REACH) and now[3] > at:
+            raise refusals.trimmed_meanwhile(run_id, self.url)
+        return now
 
     def _changed(self, run_id: object) -> IndelibleError:
         return JournalDamaged(

@@ -159,13 +159,13 @@ class SqliteFile:
     def _check_version(self, con: apsw.Connection) -> None:
         try:
             found = migrations.inspect(con, self.path)
-            if found < migrations.VERSION:
+            if found < migrations.OLDEST_READ:
                 raise Misuse(
                     f"{self.path} has schema {found or 'none'}, and a read-only store is not brought up to date",
                     hint="open it once with readonly=False",
                     store=self.path,
                 )
-            migrations.verify(con, self.path)
+            migrations.verify(con, self.path, migrations.steps()[:found])
         except sqlite_faults.ERRORS as error:
             raise sqlite_faults.translate(error, self.path, self.busy_s) from error
 

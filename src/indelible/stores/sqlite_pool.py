@@ -59,7 +59,11 @@ class SqlitePool:
 
         Raises `StoreUnavailable` or `JournalDamaged` for SQLite's errors.
         """
-        # Not a context manager: Ctrl-C between its beginning and its block would leave the transaction open.
+        # Not context managers: Ctrl-C between their beginning and their block would leave the transaction open.
+        return self.work(lambda con: _committed(con, change))
+
+    def work(self, act: Callable[[apsw.Connection], T]) -> T:
+        """What `act` makes of the connection that writes, without a transaction. Raises as `write`."""
         if self.file.readonly:
             raise refusals.read_only(self.file.path)
         with self._door:
@@ -70,10 +74,7 @@ class SqlitePool:
                 try:
                     if con.in_transaction:
                         con.execute("ROLLBACK")  # Ctrl-C came twice
-                    con.execute("BEGIN IMMEDIATE")
-                    result = change(con)
-                    con.execute("COMMIT")
-                    return result
+                    return act(con)
                 except BaseException:
                     if con.in_transaction:
                         con.execute("ROLLBACK")
@@ -215,6 +216,13 @@ class SqlitePool:
 
 _pools: weakref.WeakSet[SqlitePool] = weakref.WeakSet()
 _forking: list[tuple[SqlitePool, bool]] = []
+
+
+def _committed(con: apsw.Connection, change: Callable[[apsw.Connection], T]) -> T:
+    con.execute("BEGIN IMMEDIATE")
+    result = change(con)
+    con.execute("COMMIT")
+    return result
 
 
 def _shut(con: apsw.Connection) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from indelible.testing.conformance_claims import ClaimConformance
 from indelible.testing.conformance_journals import (
     AppendConformance,
+    BeginningConformance,
     DeleteConformance,
     InboxConformance,
     SnapshotConformance,
@@ -32,6 +33,7 @@ class StoreConformance(
     ClaimConformance,
     InboxConformance,
     SnapshotConformance,
+    BeginningConformance,
     DeleteConformance,
     ListingConformance,
 ):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from indelible.errors import IndelibleError, LeaseLost, Misuse, StaleWriter, UnknownRun
+from indelible.errors import IndelibleError, LeaseLost, Misuse, StaleWriter, StoreUnavailable, UnknownRun
 from indelible.stores.base import Batch, Query, Write, inbox_of
 from indelible.stores.owner import Owner
 from indelible.testing.conformance_kit import LABEL, SteppedClock, StoreFixture, entries, in_threads, refused, write
@@ -239,6 +239,135 @@ class SnapshotConformance(StoreFixture):
         with self.claimed(tmp_path, "a") as store:
             refused(UnknownRun, lambda: store.put_snapshot("nobody", 1, b""))
             refused(Misuse, lambda: store.put_snapshot("a", 0, b""))
+
+
+class BeginningConformance(StoreFixture):
+    """`put_snapshot(..., begins=True)`: a snapshot stands for its past, which goes."""
+
+    def test_the_past_goes_all_of_it(self, tmp_path: Path) -> None:
+        """B63 B73: batches and older snapshots; what follows stays, and the snapshot stands for the rest."""
+        with self.claimed(tmp_path, "a", "b") as store:
+            for run_id in ("a", "b"):
+                store.append([Write(run_id, 1, Batch(at, at + 3, b"x" * 100)) for at in range(0, 30, 3)])
+                store.put_snapshot(run_id, 6, b"at 6")
+                store.put_snapshot(run_id, 12, b"at 12")
+            store.put_snapshot("a", 18, b"at 18", True)
+            assert list(store.read("a")) == [Batch(at, at + 3, b"x" * 100) for at in range(18, 30, 3)]
+            assert list(store.read("a", 6)) == list(store.read("a", 18)) == list(store.read("a"))
+            assert [batch.after_seq for batch in store.read("a", 25)] == [24, 27]
+            assert store.get_snapshot("a", 17) is None, "older snapshots go with the past they stand for"
+            assert store.get_snapshot("a", 10**9) == store.get_snapshot("a", 18) == (18, b"at 18")
+            sizes = {entry.run_id: (entry.head, entry.stored_bytes) for entry in entries(store)}
+            assert sizes == {"a": (30, 400), "b": (30, 1000)}, "the bytes that went are not counted, the head stays"
+            assert len(list(store.read("b"))) == 10
+            assert store.get_snapshot("b", 11) == (6, b"at 6")
+
+    def test_appends_go_on(self, tmp_path: Path) -> None:
+        """The head, the epoch and the fence are as they were."""
+        with self.claimed(tmp_path, "a") as store:
+            store.append([write("a", 0), write("a", 1, label=LABEL)])
+            store.put_snapshot("a", 1, b"one", True)
+            late, wrong, right = store.append([write("a", 1), write("a", 2, epoch=0), write("a", 2, b"on")])
+            assert isinstance(late, StaleWriter)
+            assert isinstance(wrong, LeaseLost)
+            assert right is None
+            assert [batch.data for batch in store.read("a")] == [b"x", b"on"]
+            assert entries(store)[0].label == LABEL
+            assert store.claim("a", Owner.here("test"), 30.0) == 1
+
+    def test_at_the_head(self, tmp_path: Path) -> None:
+        """Nothing is left but the snapshot, and the run goes on from there."""
+        with self.claimed(tmp_path, "a") as store:
+            store.append([write("a", 0), write("a", 1)])
+            store.put_snapshot("a", 2, b"all", begins=True)
+            assert list(store.read("a")) == list(store.read("a", 1)) == list(store.read("a", 2)) == []
+            (entry,) = entries(store)
+            assert (entry.head, entry.stored_bytes) == (2, 0)
+            assert isinstance(store.append([write("a", 0)])[0], StaleWriter)
+            assert store.append([write("a", 2, b"next")]) == [None]
+            assert list(store.read("a")) == [Batch(2, 3, b"next")]
+            assert store.get_snapshot("a", 3) == (2, b"all")
+
+    def test_the_snapshot_stays(self, tmp_path: Path) -> None:
+        """B83: however many newer ones are put, nothing else stands for the past."""
+        with self.claimed(tmp_path, "a") as store:
+            store.append([write("a", at) for at in range(9)])
+            store.put_snapshot("a", 3, b"beginning", True)
+            for seq in (4, 5, 6, 7, 2):
+                store.put_snapshot("a", seq, b"at %d" % seq)
+            assert store.get_snapshot("a", 5) == (3, b"beginning")
+            assert store.get_snapshot("a", 9) == (7, b"at 7")
+            assert store.get_snapshot("a", 6) == (6, b"at 6")
+            assert store.get_snapshot("a", 2) is None, "a snapshot of what is gone leads nowhere"
+
+    def test_again_and_further(self, tmp_path: Path) -> None:
+        """Once more at the same place is no error: an answer may have been lost. Further on it is the new beginning."""
+        with self.claimed(tmp_path, "a") as store:
+            store.append([write("a", at) for at in range(6)])
+            store.put_snapshot("a", 5, b"ahead")
+            for _ in range(2):
+                store.put_snapshot("a", 2, b"first", True)
+                assert [batch.after_seq for batch in store.read("a")] == [2, 3, 4, 5]
+                assert store.get_snapshot("a", 4) == (2, b"first")
+                assert store.get_snapshot("a", 9) == (5, b"ahead"), "newer snapshots stay"
+            store.put_snapshot("a", 4, b"second", True)
+            assert [batch.after_seq for batch in store.read("a")] == [4, 5]
+            assert store.get_snapshot("a", 3) is None
+            refused(Misuse, lambda: store.put_snapshot("a", 2, b"first", True))
+            assert store.get_snapshot("a", 4) == (4, b"second")
+
+    def test_only_where_a_batch_ends(self, tmp_path: Path) -> None:
+        """Anywhere else, part of a batch would have to go; then nothing does."""
+        with self.claimed(tmp_path, "a") as store:
+            store.append([Write("a", 1, Batch(0, 4, b"x")), Write("a", 1, Batch(4, 8, b"y"))])
+            store.put_snapshot("a", 4, b"kept")
+            for seq in (1, 3, 5, 9, 10**9):
+                refused(Misuse, lambda seq=seq: store.put_snapshot("a", seq, b"s", True))  # type: ignore[misc]
+            assert list(store.read("a")) == [Batch(0, 4, b"x"), Batch(4, 8, b"y")]
+            assert store.get_snapshot("a", 10**9) == (4, b"kept")
+            assert entries(store)[0].stored_bytes == 2
+
+    def test_only_for_runs_that_are_there(self, tmp_path: Path) -> None:
+        """B69: neither an unknown run, nor a deleted one, nor an inbox, which holds what others have sent."""
+        with self.claimed(tmp_path, "a", "gone") as store:
+            store.append([write(run_id, 0) for run_id in ("a", "gone")])
+            store.append([write(inbox_of("a"), 0, epoch=0)])
+            store.delete("gone")
+            for run_id in ("nobody", "gone", inbox_of("a")):
+                refused(UnknownRun, lambda run_id=run_id: store.put_snapshot(run_id, 1, b"s", True))  # type: ignore[misc]
+            assert len(list(store.read(inbox_of("a")))) == 1
+            assert [entry.run_id for entry in entries(store)] == ["a"]
+            store.put_snapshot("a", 1, b"s", True)
+            store.delete("a")
+            assert store.get_snapshot("a", 10) is None
+            assert isinstance(store.append([write("a", 1)])[0], StaleWriter)
+
+    def test_a_reader_of_the_past_is_told(self, tmp_path: Path) -> None:
+        """B90: a journal whose past goes in mid-read is read to its end, or its reader is told; never with a gap."""
+        with self.claimed(tmp_path, "a") as store:
+            store.append([write("a", at, b"x" * 50_000) for at in range(100)])
+            reading = store.read("a")
+            at = next(reading).last_seq
+            store.put_snapshot("a", 90, b"s", True)
+            try:
+                for batch in reading:
+                    assert batch.after_seq == at
+                    at = batch.last_seq
+            except StoreUnavailable:
+                at = 100
+            assert at == 100
+
+    def test_what_was_written_last_is_still_listed_first(self, tmp_path: Path) -> None:
+        """However the order is kept, it does not go with the batches."""
+        with self.claimed(tmp_path, "a", "b", "c", "d") as store:
+            for run_id in ("a", "b", "c", "d"):
+                store.append([write(run_id, at) for at in range(5)])
+            store.put_snapshot("c", 5, b"s", True)
+            store.delete("d")
+            assert [entry.run_id for entry in entries(store)] == ["c", "b", "a"]
+            for run_id in ("b", "a"):
+                store.append([write(run_id, 5)])
+            assert [entry.run_id for entry in entries(store)] == ["a", "b", "c"]
 
 
 class DeleteConformance(StoreFixture):

@@ -72,6 +72,22 @@ class SharedStoreConformance(StoreFixture):
             refused(UnknownRun, lambda: one.put_snapshot("a", 1, b""))
             assert entries(one) == []
 
+    def test_a_past_that_the_other_dropped(self, tmp_path: Path) -> None:
+        """B73: seen by both at once, and still so after all is closed."""
+        clock = SteppedClock()
+        with self.claimed(tmp_path, "a", clock=clock) as one, closing(self.open_store(tmp_path, clock)) as two:
+            one.append([write("a", at, b"%d" % at) for at in range(4)])
+            assert len(list(one.read("a"))) == 4
+            two.put_snapshot("a", 3, b"s", True)
+            assert [batch.data for batch in one.read("a")] == [b"3"]
+            assert one.get_snapshot("a", 4) == (3, b"s")
+            assert one.append([write("a", 4, b"4")]) == [None]
+            one.put_snapshot("a", 4, b"t")
+            one.put_snapshot("a", 5, b"u")
+            with closing(self.open_store(tmp_path, clock)) as again:
+                assert [batch.data for batch in again.read("a")] == [b"3", b"4"]
+                assert again.get_snapshot("a", 3) == (3, b"s")
+
     def test_two_handles_racing_for_one_run(self, tmp_path: Path) -> None:
         """B49 B50: neither is turned away because the other is at it; one wins each position."""
         clock = SteppedClock()

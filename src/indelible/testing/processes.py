@@ -289,9 +289,9 @@ class SimulatedStore:
         """See `Store.claim`."""
         return self._write("claim" if ttl_s else "release", lambda: self._inner.claim(run_id, owner, ttl_s))
 
-    def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+    def put_snapshot(self, run_id: str, seq: int, data: bytes, begins: bool = False) -> None:
         """See `Store.put_snapshot`."""
-        self._write("put_snapshot", lambda: self._inner.put_snapshot(run_id, seq, data))
+        self._write("put_snapshot", lambda: self._inner.put_snapshot(run_id, seq, data, begins))
 
     def get_snapshot(self, run_id: str, at_most_seq: int) -> tuple[int, bytes] | None:
         """See `Store.get_snapshot`."""

@@ -62,9 +62,9 @@ class Witness:
         self.epochs[run_id] = epoch
         return epoch
 
-    def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+    def put_snapshot(self, run_id: str, seq: int, data: bytes, begins: bool = False) -> None:
         """See `Store.put_snapshot`."""
-        self._store.put_snapshot(run_id, seq, data)
+        self._store.put_snapshot(run_id, seq, data, begins)
         self.snapshots.setdefault(run_id, {})[seq] = data
 
     def get_snapshot(self, run_id: str, at_most_seq: int) -> tuple[int, bytes] | None:
