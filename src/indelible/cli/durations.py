@@ -26,7 +26,7 @@ def seconds_of(text: str, option: str = "--older-than") -> float:
         if found <= LONGEST_S:
             return found
     raise Misuse(
-        f"{option} {ascii(text[:40])} is no length of time; write a number and w, d, h, m or s",
+        f"{option} {text[:40]!a} is no length of time; write a number and w, d, h, m or s",
         hint=f"{option} 30d    (or 12h, 90m, 1d12h)",
     )
 
