@@ -48,7 +48,7 @@ LAYERS: dict[str, set[str]] = {
 # What a layer may import beside the standard library.
 THIRD_PARTY: dict[str, set[str]] = {
     "core": {"msgspec", "zstandard"},
-    "stores": {"apsw", "psycopg"},
+    "stores": {"apsw", "msgspec", "obstore", "psycopg"},
     "runtime": {"genai_prices", "msgspec"},
     "bill": {"apsw", "matplotlib", "zstandard"},
     "agents": {"apsw", "openai", "xllamacpp"},
@@ -56,7 +56,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "testing": {"apsw", "msgspec", "pytest"},
 }
 # Installed by an extra, so imported inside the function that needs it.
-EXTRAS = {"genai_prices", "matplotlib", "openai", "pydantic", "xllamacpp"}
+EXTRAS = {"genai_prices", "matplotlib", "obstore", "openai", "pydantic", "xllamacpp"}
 
 # Answers that differ from run to run come from the driver, which records them.
 UNRECORDED = {
@@ -65,8 +65,9 @@ UNRECORDED = {
 }
 UNRECORDED_MODULES = {"random", "secrets"}
 # A store blocks by nature and sits below the drivers: it may wait for a lock, which leaves no trace in a journal.
+# It may draw a nonce, which no journal holds.
 # A model client runs inside an action: it may pause before it asks again, and make up the password of its own server.
-EXEMPT = {"stores": {"time.sleep"}, "agents": {"time.sleep", "secrets.token_urlsafe"}}
+EXEMPT = {"stores": {"time.sleep", "os.urandom"}, "agents": {"time.sleep", "secrets.token_urlsafe"}}
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "shelve", "marshal"}
 SKIPS = {"pytest.skip", "pytest.importorskip", "pytest.xfail", "unittest.skip"}
 SKIP_MARKS = {"pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}
