@@ -32,8 +32,8 @@ Body = Callable[[ind.Run[Memory]], None]
 
 
 def agent_of(body: Body, *, tasks: tuple[str, ...] = ("a",), **options: Any) -> Agent[Memory]:
-    options.setdefault("backoff_s", 0.0)
-    made: Agent[Memory] = ind.agent(state=Memory, name="tester", **options)(body)
+    options = {"name": "tester", "backoff_s": 0.0, **options}
+    made: Agent[Memory] = ind.agent(state=Memory, **options)(body)
 
     @made.start
     def start(run: ind.Run[Memory]) -> None:

@@ -118,6 +118,46 @@ def resume(
     raise typer.Exit(running.resume(given[0], given[1] if len(given) == 2 else "", store, setup, wait, retry, budget))
 
 
+@app.command(epilog=options.EXIT_CODES)
+def submit(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="AGENT.py:name OBJECTIVE", help="Your agent; its goal.")
+    ] = None,
+    store: Store = DEFAULT_STORE,
+    run_id: Annotated[str | None, typer.Option("--run-id", metavar="ID", help="Its id.")] = None,
+    budget: Budget = None,
+) -> None:
+    """Accept a run, durably, and leave it to a worker; prints its id."""
+    from indelible.cli.worker import submit
+
+    raise typer.Exit(submit(words or [], store, run_id, budget))
+
+
+@app.command(epilog=options.EXIT_CODES)
+def worker(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="AGENT.py[:name]...", help="Where the code of the agents is.")
+    ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Option("--agent", metavar="AGENT.py[:name]", help="One more; may be given several times."),
+    ] = None,
+    store: Store = DEFAULT_STORE,
+    concurrency: Annotated[int, typer.Option(metavar="N", help="How many runs are worked on at once.")] = 4,
+    poll: Annotated[float, typer.Option(metavar="SECONDS", help="How often the store is looked at.")] = 1.0,
+    grace: Annotated[float, typer.Option(metavar="SECONDS", help="How long a stop waits for cycles under way.")] = 30.0,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="End when nothing can go on and nothing will by itself.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Work on all runs of these agents that can go on, until SIGTERM or Ctrl-C; then 0, if all stopped in time."""
+    from indelible.cli.worker import work
+
+    references = [*(words or []), *(more or [])]
+    raise typer.Exit(work(references, store, concurrency, poll, grace, until_idle, as_json, _debugging()))
+
+
 @app.command()
 def ls(
     store: Store = DEFAULT_STORE,

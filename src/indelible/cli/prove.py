@@ -20,7 +20,7 @@ from typing import Any
 
 from indelible.cli import loading
 from indelible.cli.options import FINISHED, FOUND
-from indelible.cli.run import Setup, _split, check_objective, no_objective
+from indelible.cli.run import Setup, check_objective, no_objective, split
 from indelible.cli.screen import dump, many, note, safe, say, table
 from indelible.testing.prove import Progress, Proof, crash_everywhere
 
@@ -36,7 +36,7 @@ researcher = configure({corpus!r}, {deliver!r}, {model!r}, {to!r})
 
 def prove(words: list[str], setup: Setup, *, full: bool, seed: int, as_json: bool, answer: str, world: bool) -> int:
     """Prove the agent that `words` name, and say what was found."""
-    reference, objective = _split(words, "prove")
+    reference, objective = split(words, "prove")
     if objective is None:
         raise no_objective(reference, "prove")
     check_objective(objective, reference, "prove")

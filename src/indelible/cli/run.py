@@ -67,7 +67,7 @@ def start(
     words: list[str], store: str, run_id: str | None, setup: Setup, wait: bool, retry: bool, budget: float | None = None
 ) -> int:
     """`indelible run`: start a run or go on with it."""
-    reference, objective = _split(words)
+    reference, objective = split(words)
     if objective is None and run_id is None:
         raise no_objective(reference)
     if retry and run_id is None:
@@ -75,7 +75,7 @@ def start(
     if objective is not None:
         check_objective(objective, reference)
     if run_id is not None:
-        _check_id(run_id)
+        check_id(run_id)
     if budget is not None:
         checked(budget, "--budget 5")
     if objective is None and run_id is not None:
@@ -273,7 +273,7 @@ def no_objective(reference: str, verb: str = "run") -> Misuse:
     return Misuse("there is no objective", hint=f'indelible {verb} {file}"Find three suppliers"')
 
 
-def _split(words: list[str], verb: str = "run") -> tuple[str, str | None]:
+def split(words: list[str], verb: str = "run") -> tuple[str, str | None]:
     """What was typed as the agent ("" for the shipped one) and the objective."""
     if len(words) > 2:
         file = [words[0]] if loading.is_reference(words[0]) else []
@@ -307,7 +307,7 @@ def _check_order(run_id: str, reference: str, store: str) -> None:
         raise Misuse(f"{safe(run_id)!r} names an agent's file; which run is to go on?", hint=hint)
 
 
-def _check_id(run_id: str) -> None:
+def check_id(run_id: str) -> None:
     try:
         check_run_id(run_id)
     except Misuse as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -21,9 +22,13 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Stopping:
-    """While entered, SIGINT and SIGTERM ask for a stop. `signal` is the first one received, or 0."""
+    """While entered, SIGINT and SIGTERM ask for a stop. `signal` is the first one received, or 0.
 
-    def __init__(self) -> None:
+    `wake` is called in the handler of the first; it must take no lock.
+    """
+
+    def __init__(self, wake: Callable[[], object] = int) -> None:
+        self.wake = wake
         self.clock = StoppableClock()
         self.signal = 0
         self.on_terminal = False
@@ -57,6 +62,7 @@ class Stopping:
             os._exit(128 + number)
         self.signal = number
         self.clock.stop()
+        self.wake()
         if not self.on_terminal:
             _write(_ASKED)
 
