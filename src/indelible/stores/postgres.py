@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from indelible.errors import IndelibleError, JournalDamaged, Misuse, UnknownRun
-from indelible.stores import postgres_append, postgres_schema, refusals
-from indelible.stores.base import Batch, Label, Page, Query, RunEntry, Write, inbox_of
+from indelible.stores import postgres_append, postgres_schema, postgres_upkeep, refusals
+from indelible.stores.base import Batch, Fact, Label, Page, Query, RunEntry, Write, inbox_of
 from indelible.stores.postgres_append import storable
 from indelible.stores.postgres_place import place_of
 from indelible.stores.postgres_pool import Connection, PostgresPool
@@ -98,7 +98,7 @@ _LOCK = """
 SELECT its.kept, run_id, deleted FROM (SELECT set_config('lock_timeout', '10s', true) AS lock, set_config(
     'synchronous_commit', CASE WHEN NOT %(full)s THEN 'off' WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
     ELSE current_setting('synchronous_commit') END, true) AS kept) AS its, indelible_runs
-WHERE run_id = ANY(%(names)s::text[]) ORDER BY no FOR UPDATE OF indelible_runs"""
+WHERE run_id = ANY(%(names)s::text[]) ORDER BY run_id FOR UPDATE OF indelible_runs"""
 _PUT_SNAPSHOT = """
 INSERT INTO indelible_snapshots (no, seq, data)
 SELECT no, %(seq)s, %(data)b FROM indelible_runs WHERE run_id = %(run_id)s AND NOT deleted
@@ -253,6 +253,18 @@ class PostgresStore:
         # An inbox that was written to before there was a run may go as well.
         if dead.get(run_id, not dead):
             raise refusals.unknown(run_id, deleted=run_id in dead)
+
+    def now(self) -> float:
+        """See `Upkeep.now`."""
+        return self._pool.consult(postgres_upkeep.now) if self._clock is None else self._clock()
+
+    def facts(self) -> Iterator[Fact]:
+        """See `Upkeep.facts`. It looks at every row's place, though not at what is stored."""
+        return iter(self._pool.consult(lambda con: list(postgres_upkeep.facts(con))))
+
+    def reclaim(self) -> int:
+        """See `Upkeep.reclaim`. Only the owner of the tables may; see `postgres_upkeep.reclaim` for what it locks."""
+        return self._pool.write(lambda con: postgres_upkeep.reclaim(con, self._pool.place))
 
     def close(self) -> None:
         """See `Store.close`."""

@@ -4,9 +4,8 @@ Owns: the statements of `append`, and in which order writes share them.
 Must never: leave a batch without its head, or a head without its batch.
 Invariant: a write lands only if the run's head, epoch and life are as it expects, in the statement that writes it.
 
-Every statement commits by itself, with its settings set for itself alone: `lock_timeout`, and
-`synchronous_commit`. Several take one transaction, in one pipeline. Rows are locked by rising number,
-so that two processes never wait for each other.
+One statement commits by itself. Several take one transaction, in one pipeline. Runs are locked in the order of
+their names, so that two processes never wait for each other.
 """
 
 from __future__ import annotations
@@ -16,68 +15,19 @@ from typing import Any
 
 from indelible.errors import IndelibleError, Misuse
 from indelible.stores import refusals
-from indelible.stores.base import Write
+from indelible.stores.base import Label, Write
 from indelible.stores.postgres_pool import Connection
 
 MAX_ROUND_BYTES = 32 * 1024 * 1024
 """So much goes into one statement at most, unless a single batch is larger."""
 
-_ADVANCE = """
-WITH moved AS (
-    UPDATE indelible_runs AS run SET head = %(last)s::int8, stored_bytes = stored_bytes + %(size)s::int8,
-        touched = nextval('indelible_touches'), updated_at = its.now, lease_until = its.now + ttl_s
-    FROM (SELECT coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8) AS now,
-        set_config('lock_timeout', '10s', true),
-        set_config('synchronous_commit', CASE WHEN NOT %(full)s THEN 'off' WHEN current_setting('synchronous_commit') =
-            'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)) AS its
-    WHERE run_id = %(run_id)s AND head = %(after)s::int8 AND epoch = %(epoch)s::int8 AND NOT deleted
-    RETURNING no)
-INSERT INTO indelible_batches (no, after_seq, last_seq, data)
-SELECT no, %(after)s::int8, %(last)s::int8, %(data)b FROM moved RETURNING 1"""
-_ADVANCE_LABELLED = """
-WITH moved AS (
-    UPDATE indelible_runs AS run SET head = %(last)s::int8, stored_bytes = stored_bytes + %(size)s::int8,
-        touched = nextval('indelible_touches'), updated_at = its.now, lease_until = its.now + ttl_s,
-        agent = %(agent)s, status = %(status)s, wake_at = %(wake_at)s::float8, about = %(about)b
-    FROM (SELECT coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8) AS now,
-        set_config('lock_timeout', '10s', true),
-        set_config('synchronous_commit', CASE WHEN NOT %(full)s THEN 'off' WHEN current_setting('synchronous_commit') =
-            'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)) AS its
-    WHERE run_id = %(run_id)s AND head = %(after)s::int8 AND epoch = %(epoch)s::int8 AND NOT deleted
-    RETURNING no)
-INSERT INTO indelible_batches (no, after_seq, last_seq, data)
-SELECT no, %(after)s::int8, %(last)s::int8, %(data)b FROM moved RETURNING 1"""
-# `place` is the write's place in the call. The numbers of `touched` are drawn in that order, before anything is sorted.
-_ADVANCE_MANY = """
-WITH its AS MATERIALIZED (
-    SELECT coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8) AS now,
-        set_config('lock_timeout', '10s', true),
-        set_config('synchronous_commit', CASE WHEN NOT %(full)s THEN 'off' WHEN current_setting('synchronous_commit') =
-            'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)),
-asked AS MATERIALIZED (
-    SELECT *, nextval('indelible_touches') AS touch
-    FROM unnest(%(places)s::int4[], %(run_ids)s::text[], %(epochs)s::int8[], %(afters)s::int8[], %(lasts)s::int8[],
-        %(labelled)s::bool[], %(agents)s::text[], %(statuses)s::text[], %(wake_ats)s::float8[], %(abouts)b::bytea[],
-        %(datas)b::bytea[])
-        AS one (place, run_id, epoch, after_seq, last_seq, labelled, agent, status, wake_at, about, data)),
-held AS MATERIALIZED (
-    SELECT run.no, asked.place FROM its, asked JOIN indelible_runs AS run ON run.run_id = asked.run_id
-        AND run.head = asked.after_seq AND run.epoch = asked.epoch AND NOT run.deleted
-    ORDER BY run.no FOR NO KEY UPDATE OF run),
-moved AS (
-    UPDATE indelible_runs AS run SET head = asked.last_seq, stored_bytes = stored_bytes + octet_length(asked.data),
-        touched = asked.touch, updated_at = its.now, lease_until = its.now + ttl_s,
-        agent = CASE WHEN asked.labelled THEN asked.agent ELSE run.agent END,
-        status = CASE WHEN asked.labelled THEN asked.status ELSE run.status END,
-        wake_at = CASE WHEN asked.labelled THEN asked.wake_at ELSE run.wake_at END,
-        about = CASE WHEN asked.labelled THEN asked.about ELSE run.about END
-    FROM held JOIN asked USING (place), its
-    WHERE run.no = held.no
-    RETURNING run.no, asked.place),
-kept AS (
-    INSERT INTO indelible_batches (no, after_seq, last_seq, data)
-    SELECT moved.no, asked.after_seq, asked.last_seq, asked.data FROM moved JOIN asked USING (place))
-SELECT place FROM moved"""
+_APPEND = """
+SELECT indelible_append(%(full)s, %(now)s::float8, %(run_id)s, %(epoch)s::int8, %(after)s::int8, %(last)s::int8,
+    %(data)b, %(labelled)s, %(agent)s, %(status)s, %(wake_at)s::float8, %(about)b)"""
+_APPEND_MANY = """
+SELECT indelible_append_many(%(full)s, %(now)s::float8, %(run_ids)s::text[], %(ranks)s::int4[], %(epochs)s::int8[],
+    %(afters)s::int8[], %(lasts)s::int8[], %(datas)b::bytea[], %(labelled)s::bool[], %(agents)s::text[],
+    %(statuses)s::text[], %(wake_ats)s::float8[], %(abouts)b::bytea[])"""
 _CREATE_INBOXES = """
 INSERT INTO indelible_runs (run_id, listed, created_at, updated_at)
 SELECT name, false, its.now, its.now
@@ -86,7 +36,8 @@ FROM (SELECT coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::fl
 ORDER BY name ON CONFLICT (run_id) DO NOTHING"""
 _LOCK = """
 SELECT no FROM (SELECT set_config('lock_timeout', '10s', true) AS kept) AS its, indelible_runs
-WHERE its.kept <> '' AND run_id = ANY(%(names)s::text[]) ORDER BY no FOR NO KEY UPDATE OF indelible_runs"""
+WHERE its.kept <> '' AND run_id = ANY(%(names)s::text[]) ORDER BY run_id FOR NO KEY UPDATE OF indelible_runs"""
+_NO_LABEL = Label("", "", None, b"")
 _STANDING = "SELECT run_id, head, epoch, deleted FROM indelible_runs WHERE run_id = ANY(%s::text[])"
 
 
@@ -135,59 +86,58 @@ def _in_one_transaction(
 
 
 def _rounds(writes: Sequence[Write], good: list[int]) -> Iterator[list[int]]:
-    """Writes that can share a statement: of distinct runs, and not too large together; in their order."""
+    """Writes that can share a statement: of distinct runs, and not too large together; sorted by their run."""
     some: list[int] = []
     runs: set[str] = set()
     size = 0
     for place in good:
         run_id, data = writes[place].run_id, writes[place].batch.data
         if some and (run_id in runs or size + len(data) > MAX_ROUND_BYTES):
-            yield some
+            yield sorted(some, key=lambda at: writes[at].run_id.encode())
             some, runs, size = [], set(), 0
         some.append(place)
         runs.add(run_id)
         size += len(data)
-    yield some
+    yield sorted(some, key=lambda at: writes[at].run_id.encode())
 
 
 def _statement(writes: Sequence[Write], some: list[int], now: float | None, full: bool) -> tuple[Any, dict[str, Any]]:
     if len(some) > 1:
-        return _ADVANCE_MANY, _many(writes, some, now, full)
+        return _APPEND_MANY, _many(writes, some, now, full)
     run_id, epoch, (after, last, data), label = writes[some[0]]
-    asked: dict[str, Any] = {
-        "run_id": run_id, "epoch": epoch, "after": after, "last": last, "data": data, "size": len(data), "now": now,
-        "full": full,
+    agent, status, wake_at, about = label or _NO_LABEL
+    return _APPEND, {
+        "full": full, "now": now, "run_id": run_id, "epoch": epoch, "after": after, "last": last, "data": data,
+        "labelled": label is not None, "agent": agent, "status": status, "wake_at": wake_at, "about": about,
     }  # fmt: skip
-    if label is None:
-        return _ADVANCE, asked
-    asked |= {"agent": label.agent, "status": label.status, "wake_at": label.wake_at, "about": label.about}
-    return _ADVANCE_LABELLED, asked
 
 
 def _many(writes: Sequence[Write], some: list[int], now: float | None, full: bool) -> dict[str, Any]:
     chosen = [writes[place] for place in some]
-    labels = [write.label for write in chosen]
+    labels = [write.label or _NO_LABEL for write in chosen]
+    rank = {place: at for at, place in enumerate(sorted(some), 1)}
     return {
-        "now": now,
         "full": full,
-        "places": some,
+        "now": now,
         "run_ids": [write.run_id for write in chosen],
+        "ranks": [rank[place] for place in some],
         "epochs": [write.epoch for write in chosen],
         "afters": [write.batch.after_seq for write in chosen],
         "lasts": [write.batch.last_seq for write in chosen],
-        "labelled": [label is not None for label in labels],
-        "agents": ["" if label is None else label.agent for label in labels],
-        "statuses": ["" if label is None else label.status for label in labels],
-        "wake_ats": [None if label is None else label.wake_at for label in labels],
-        "abouts": [b"" if label is None else label.about for label in labels],
         "datas": [write.batch.data for write in chosen],
+        "labelled": [write.label is not None for write in chosen],
+        "agents": [label.agent for label in labels],
+        "statuses": [label.status for label in labels],
+        "wake_ats": [label.wake_at for label in labels],
+        "abouts": [label.about for label in labels],
     }
 
 
 def _landed(rows: list[tuple[Any, ...]], some: list[int]) -> set[int]:
+    ((landed,),) = rows
     if len(some) == 1:
-        return set(some) if rows else set()
-    return {row[0] for row in rows}
+        return set(some) if landed else set()
+    return {some[at - 1] for at in landed or ()}
 
 
 def _begins_inbox(write: Write) -> bool:

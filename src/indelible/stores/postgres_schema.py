@@ -27,10 +27,14 @@ _LOCK = 0x494E44454C49424C  # "INDELIBL"
 _LOCK_WAIT = "30s"
 
 TABLES = ["indelible_meta", "indelible_runs", "indelible_batches", "indelible_snapshots"]
+FUNCTIONS = ["indelible_settle", "indelible_append", "indelible_append_many"]
 
 # What `_FOUND` must find, at least; a test holds it to what the steps make.
 FORMS = frozenset(
     """
+    function indelible_append/12
+    function indelible_append_many/13
+    function indelible_settle/1
     indelible_batches index (no, last_seq) unique
     indelible_batches.after_seq bigint not null
     indelible_batches.data bytea not null
@@ -86,14 +90,20 @@ UNION ALL
 SELECT concat(name, ' index (', (SELECT string_agg(pg_get_indexdef(indexrelid, k, true), ', ' ORDER BY k)
     FROM generate_series(1, indnkeyatts) AS k), ')', CASE WHEN indisunique THEN ' unique' END,
     ' where ' || pg_get_expr(indpred, indrelid))
-FROM unnest(%(tables)s::text[]) AS name JOIN pg_index ON indrelid = to_regclass(name) AND indisvalid AND indisready"""
+FROM unnest(%(tables)s::text[]) AS name JOIN pg_index ON indrelid = to_regclass(name) AND indisvalid AND indisready
+UNION ALL
+SELECT concat('function ', name, '/', pronargs) FROM unnest(%(functions)s::text[]) AS name JOIN pg_proc ON proname = name AND pg_function_is_visible(pg_proc.oid)"""
 _LACKING = """
 SELECT concat(privilege, ' ON ', name)
 FROM unnest(%(tables)s::text[]) AS name, unnest(%(rights)s::text[]) AS privilege
 WHERE NOT has_table_privilege(to_regclass(name), privilege)
 UNION ALL
 SELECT 'USAGE ON SEQUENCE indelible_touches'
-WHERE %(writes)s AND NOT coalesce(has_sequence_privilege(to_regclass('indelible_touches'), 'USAGE'), false)"""
+WHERE %(writes)s AND NOT coalesce(has_sequence_privilege(to_regclass('indelible_touches'), 'USAGE'), false)
+UNION ALL
+SELECT concat('EXECUTE ON FUNCTION ', name)
+FROM unnest(%(functions)s::text[]) AS name JOIN pg_proc ON proname = name AND pg_function_is_visible(pg_proc.oid)
+WHERE %(writes)s AND NOT has_function_privilege(pg_proc.oid, 'EXECUTE')"""
 
 
 def steps() -> list[bytes]:
@@ -191,7 +201,7 @@ def _migrate(con: Connection, place: Place, scripts: list[bytes]) -> None:
 
 
 def _verify(con: Connection, place: Place, readonly: bool) -> None:
-    found = {row[0] for row in con.execute(_FOUND, {"tables": TABLES})}
+    found = {row[0] for row in con.execute(_FOUND, {"tables": TABLES, "functions": FUNCTIONS})}
     missing = sorted(FORMS - found)
     if missing:
         raise JournalDamaged(
@@ -200,7 +210,9 @@ def _verify(con: Connection, place: Place, readonly: bool) -> None:
             store=place.url,
         )
     rights = ["SELECT"] if readonly else ["SELECT", "INSERT", "UPDATE", "DELETE"]
-    asked: dict[str, Any] = {"tables": TABLES[1:], "rights": rights, "writes": not readonly}
+    asked: dict[str, Any] = {
+        "tables": TABLES[1:], "functions": FUNCTIONS, "rights": rights, "writes": not readonly,
+    }  # fmt: skip
     lacking = [row[0] for row in con.execute(_LACKING, asked)]
     if lacking:
         raise StoreUnavailable(
