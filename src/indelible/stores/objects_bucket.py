@@ -7,6 +7,7 @@ Invariant: `create` puts an object only where there is none; if it fails otherwi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -72,8 +73,13 @@ class Bucket(Protocol):
         ...
 
 
+_used_by: int | None = None
+"""The process in which `obstore` has started its threads, which a fork does not take along."""
+
+
 class Remote:
-    """A `Bucket` in a store of `obstore`."""
+    """A `Bucket` in a store of `obstore`. It cannot be used in a fork of a process that has used one: that would wait
+    for ever, and is refused with `Misuse`."""
 
     grain_s = 1.0
 
@@ -90,6 +96,7 @@ class Remote:
 
     def create(self, path: str, data: bytes) -> bool:
         """See `Bucket.create`."""
+        self._check_process()
         try:
             self._obstore.put(self._store, path, data, mode="create", use_multipart=False)
         except self._exists:
@@ -100,6 +107,7 @@ class Remote:
 
     def put(self, path: str, data: bytes) -> None:
         """See `Bucket.put`."""
+        self._check_process()
         try:
             self._obstore.put(self._store, path, data, use_multipart=False)
         except self._failed as error:
@@ -107,6 +115,7 @@ class Remote:
 
     def get(self, path: str) -> Found | None:
         """See `Bucket.get`."""
+        self._check_process()
         try:
             got = self._obstore.get(self._store, path)
             return Found(got.bytes().to_bytes(), got.meta["last_modified"].timestamp())
@@ -119,6 +128,7 @@ class Remote:
 
     def modified(self, path: str) -> float | None:
         """See `Bucket.modified`."""
+        self._check_process()
         try:
             return float(self._obstore.head(self._store, path)["last_modified"].timestamp())
         except FileNotFoundError:
@@ -128,6 +138,7 @@ class Remote:
 
     def list(self, prefix: str, after: str = "") -> Iterator[Sequence[Item]]:
         """See `Bucket.list`."""
+        self._check_process()
         try:
             chunks = self._obstore.list(
                 self._store, prefix.rstrip("/") or None, offset=after or None, chunk_size=PER_LISTING
@@ -144,6 +155,7 @@ class Remote:
 
     def remove(self, paths: Sequence[str]) -> None:
         """See `Bucket.remove`."""
+        self._check_process()
         for at in range(0, len(paths), PER_LISTING):
             try:
                 self._obstore.delete(self._store, list(paths[at : at + PER_LISTING]))
@@ -156,6 +168,18 @@ class Remote:
     def keep(self, path: str) -> None:
         """See `Bucket.keep`: what a server shows, it keeps."""
 
+    def _check_process(self) -> None:
+        global _used_by
+        pid = os.getpid()
+        if _used_by is None:
+            _used_by = pid
+        elif _used_by != pid:
+            raise Misuse(
+                f"{self.where} cannot be used in a fork of a process that has used object storage",
+                hint='multiprocessing.get_context("spawn"), or open no such store before the fork',
+                store=self.where,
+            )
+
     def _remove_one(self, path: str) -> None:
         try:
             self._obstore.delete(self._store, path)
@@ -166,7 +190,6 @@ class Remote:
 
     def _translated(self, error: Exception, done: str) -> IndelibleError:
         text = str(error)
-        first = text.split("\n", 1)[0]
         if isinstance(error, self._refused) or any(word in text for word in _KEYS):
             return Misuse(
                 f"{self.where} cannot be {done} with these credentials: {_reason(text) or 'access denied'}",
@@ -179,7 +202,7 @@ class Remote:
                 hint="make the bucket, or correct its name in the URL",
                 store=self.where,
             )
-        reason = _reason(text) or _shortened(first)
+        reason = _reason(text) or _shortened(text)
         return StoreUnavailable(
             f"{self.where} cannot be {done} just now: {reason}",
             hint="see that the server is up, and that endpoint= and region= of the URL are right",
@@ -189,6 +212,15 @@ class Remote:
 
 _KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "InvalidToken", "ExpiredToken",
          "AuthenticationFailed")  # fmt: skip
+
+
+_SIGNS = {
+    "ConnectionRefused": "connection refused",
+    "dns error": "the name of the server is not known",
+    "TimedOut": "no answer in time",
+    "ertificate": "its certificate is not trusted",
+    "InvalidContentType": "it does not speak TLS",
+}
 
 
 def _lacks_bucket(error: Exception) -> bool:
@@ -203,6 +235,9 @@ def _reason(text: str) -> str:
     return code if found and code.isalnum() else ""
 
 
-def _shortened(line: str) -> str:
-    """Without what follows a question mark: a signed address holds its signature there."""
-    return " ".join(word.partition("?")[0] for word in line.split())[:200]
+def _shortened(text: str) -> str:
+    """What went wrong on the way, without the address, which may hold a signature."""
+    for sign, words in _SIGNS.items():
+        if sign in text:
+            return words
+    return " ".join(word.partition("?")[0] for word in text.split("\n", 1)[0].rpartition(" - ")[2].split())[:200]

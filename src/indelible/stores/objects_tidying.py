@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from indelible.errors import IndelibleError, Misuse
+from indelible.errors import IndelibleError
+from indelible.stores import refusals
 from indelible.stores.objects_bucket import Item
 from indelible.stores.objects_entry import (
     PLACEHOLDER,
@@ -82,7 +83,8 @@ class Tidying:
         """Keep a snapshot, and remove those that are too many."""
         self._logs.bucket.put(log.names.snapshot(seq), data)
         kept = sorted(self._snapshots(log.names), reverse=True)
-        gone = [old for old in kept[SNAPSHOTS:] if old != tail.now.begins]
+        begins = tail.now.begins
+        gone = [old for number, old in enumerate(kept) if old != begins and (number >= SNAPSHOTS or old < begins)]
         self._logs.bucket.remove([log.names.snapshot(old) for old in gone])
 
     def newest_snapshot(self, names: Names, at_most: int) -> tuple[int, bytes] | None:
@@ -250,13 +252,13 @@ class Tidying:
         if seq <= now.begins:
             if seq == now.begins:
                 return now.floor, now.stored_bytes
-            raise _no_boundary(names, seq)
+            raise refusals.no_batch_ends(names.run_id, seq)
         reading = Reading(self._logs, names, tail, now.begins)
         for _ in reading.batches():
             pass
         floor = next((index for index, last_seq, _ in reading.sizes if last_seq == seq), None)
         if floor is None:
-            raise _no_boundary(names, seq)
+            raise refusals.no_batch_ends(names.run_id, seq)
         return floor, sum(size for _, last_seq, size in reading.sizes if last_seq > seq)
 
     def _snapshots(self, names: Names) -> list[int]:
@@ -279,11 +281,3 @@ def sort(held: Holding, base: str, item: Item) -> None:
         held.snapshots.append(item)
     else:
         held.others.append(item)
-
-
-def _no_boundary(names: Names, seq: int) -> Misuse:
-    return Misuse(
-        f"run {names.run_id!r}: no batch ends at event {seq}, so its journal cannot begin there",
-        hint="store.put_snapshot(run_id, head, data, begins=True)",
-        run_id=names.run_id,
-    )

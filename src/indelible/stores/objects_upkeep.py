@@ -53,34 +53,26 @@ def facts(logs: Logs, *, durable: bool, readonly: bool) -> Iterator[Fact]:
 
 def _runs(logs: Logs) -> Iterator[Fact]:
     """Facts about what is stored, by looking at the end of every log."""
-    held, indexed = _all(logs), _indexed(logs)
-    wrong: list[str] = []
+    held, indexed, now = _all(logs), _indexed(logs), logs.clock.now()
+    wrong, damaged = _orphans(logs, held, indexed, now), list[str]()
     left = stale = objects = waiting = 0
-    damaged: list[str] = []
-    now = logs.clock.now()
     for base, holding in sorted(held.items()):
         objects += len(holding.entries) + len(holding.packs) + len(holding.snapshots) + len(holding.others)
         names = _names(logs, base, holding)
-        if names is None:
+        tail = None if names is None else logs.look(names)
+        if names is None or tail is None:
             damaged.append(base)
-            continue
-        tail = logs.look(names)
-        if tail is None:
-            left += 1
         elif tail.now.deleted:
             rest = [item for item in holding.entries if (number_of(item.path) or 0) < tail.now.index]
             left += len(holding.packs) + len(holding.snapshots) + sum(1 for item in rest if item.size)
+            left += names.listed in indexed
             waiting += sum(1 for item in rest if not item.size)
         else:
-            index = indexed.get(names.listed)
-            if names.listed and (index is None or _contradicts(index, tail.now)):
+            if names.listed and _contradicts(indexed.get(names.listed), tail.now):
                 wrong.append(names.run_id)
-            stale += sum(
-                1 for item in holding.entries
-                if (number_of(item.path) or 0) <= max(tail.now.packed, tail.now.floor) and item.modified + KEEP_S < now
-            )  # fmt: skip
-    for path in indexed.keys() - {f"{INDEX}/{base.partition('/')[2]}" for base in held if base.startswith(f"{RUNS}/")}:
-        wrong.append(path)
+            through = max(tail.now.packed, tail.now.floor)
+            stale += sum(1 for item in holding.entries
+                         if (number_of(item.path) or 0) <= through and item.modified + KEEP_S < now)  # fmt: skip
     yield Fact("objects", f"{objects} of {len(held)} runs and inboxes")
     yield Fact("unreadable", _some(damaged) or "none", "bad" if damaged else "ok",
                "indelible verify --all" if damaged else "")  # fmt: skip
@@ -97,10 +89,12 @@ def reclaim(logs: Logs, tidying: Tidying) -> int:
     """See `Upkeep.reclaim`."""
     freed = 0
     now = logs.clock.ask()
-    indexed = _indexed(logs)
+    indexed, held = _indexed(logs), _all(logs)
     if isinstance(logs.bucket, Folder):
         freed += logs.bucket.sweep(now)
-    for base, holding in _all(logs).items():
+    for path in _orphans(logs, held, indexed, now):
+        _remove_orphan(logs, path, indexed[path][1])
+    for base, holding in held.items():
         names = _names(logs, base, holding)
         if names is None:
             continue
@@ -113,8 +107,7 @@ def reclaim(logs: Logs, tidying: Tidying) -> int:
                 freed += tidying.clear(names, tail.now)
             else:
                 freed += tidying.sweep(names, tail.now, now)
-                index = indexed.get(names.listed)
-                if names.listed and (index is None or _contradicts(index, tail.now)):
+                if names.listed and _contradicts(indexed.get(names.listed), tail.now):
                     logs.put_index(log, tail.now)
         if tail.now.deleted and names.listed:
             inbox = logs.of(names.inbox.run_id)
@@ -152,23 +145,44 @@ def _owner_of(logs: Logs, path: str) -> str | None:
         return None
 
 
-def _indexed(logs: Logs) -> dict[str, Index | None]:
+def _indexed(logs: Logs) -> dict[str, tuple[Item, Index | None]]:
     """What the index says, by path; None where it cannot be read."""
-    paths = [item.path for chunk in logs.bucket.list(f"{INDEX}/") for item in chunk]
+    items = [item for chunk in logs.bucket.list(f"{INDEX}/") for item in chunk]
 
-    def read(path: str) -> Index | None:
-        found = logs.bucket.get(path)
+    def read(item: Item) -> Index | None:
+        found = logs.bucket.get(item.path)
         try:
-            return None if found is None else decode(Index, found.data, path)
+            return None if found is None else decode(Index, found.data, item.path)
         except IndelibleError:
             return None
 
-    return dict(zip(paths, logs.each(read, paths), strict=True))
+    return {item.path: (item, index) for item, index in zip(items, logs.each(read, items), strict=True)}
 
 
-def _contradicts(index: Index, now: Standing) -> bool:
-    """It tells of an entry that is not there, or passes for exact and is not."""
-    return index.now.index > now.index or (index.settled and index.now.nonce != now.nonce)
+def _orphans(
+    logs: Logs, held: dict[str, Holding], indexed: dict[str, tuple[Item, Index | None]], now: float
+) -> list[str]:
+    """Index objects of runs that have no entry, and are not just being made."""
+    bases = {f"{INDEX}/{base.partition('/')[2]}" for base in held if base.startswith(f"{RUNS}/")}
+    grain = logs.bucket.grain_s
+    return [path for path, (item, _) in indexed.items() if path not in bases and item.modified + grain + KEEP_S < now]
+
+
+def _remove_orphan(logs: Logs, path: str, index: Index | None) -> None:
+    """Remove it, and put it back if the run has come to be meanwhile."""
+    logs.bucket.remove([path])
+    if index is not None:
+        log = logs.of(index.now.run_id)
+        with log.lock:
+            tail = logs.refresh(log)
+            if tail is not None and not tail.now.deleted:
+                logs.put_index(log, tail.now)
+
+
+def _contradicts(found: tuple[Item, Index | None] | None, now: Standing) -> bool:
+    """It is missing, tells of an entry that is not there, or passes for exact and is not."""
+    index = None if found is None else found[1]
+    return index is None or index.now.index > now.index or (index.settled and index.now.nonce != now.nonce)
 
 
 def _some(names: list[str]) -> str:
