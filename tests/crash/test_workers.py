@@ -130,6 +130,23 @@ def check_store(url: str, runs: int) -> None:
         assert not any(entry.live for entry in store.entries())
 
 
+@pytest.mark.parametrize(
+    "planted",
+    [
+        [("haul", "r0 1 1", 7), ("haul", "r0 2 1", 7), ("haul", "r0 3 1", 7), ("haul", "r0 3 2", 8)],
+        [("haul", "r0 1 1", 7), ("haul", "r0 2 2", 8), ("enter", "r0 2 1", 7), ("haul", "r0 3 2", 8)],
+        [("haul", "r0 1 1", 7), ("haul", "r0 2 1", 8), ("haul", "r0 3 1", 7)],
+        [("haul", "r0 1 1", 7), ("haul", "r0 2 2", 8)],
+    ],
+    ids=["a deed twice", "an epoch that had passed", "two at once", "a deed missing"],
+)
+def test_a_ledger_that_is_wrong_is_found(planted: list[tuple[str, str, int]], tmp_path: Path) -> None:
+    rows = [json.dumps([kind, what, "", 0.0, process, False]) for kind, what, process in planted]
+    (tmp_path / "ledger").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    with pytest.raises(AssertionError):
+        check_ledger(tmp_path, 1, 0)
+
+
 def test_three_workers_one_of_which_is_killed_twice_finish_all_and_do_nothing_twice(tmp_path: Path) -> None:
     """B10, B50, B54, B102: on one SQLite file; a deed was done and not recorded, and one was intended and not done."""
     many_workers(str(tmp_path / "agent.db"), tmp_path, workers=3, runs=12, kills=2)
