@@ -136,7 +136,7 @@ class ValkeyServer:
     def run(self, *command: str | int | bytes) -> Any:
         """What it answers to a command."""
         with redis.Redis(port=self.port, protocol=2, decode_responses=True) as client:
-            return client.execute_command(*command)  # type: ignore[no-untyped-call]
+            return client.execute_command(*command)
 
     def follow(self, primary: ValkeyServer) -> None:
         """Become a replica, and return when it has all that the primary has."""
@@ -144,10 +144,10 @@ class ValkeyServer:
         with redis.Redis(port=primary.port, protocol=2) as client:
             client.set("followed-by", self.port)
             # Not a wait for a time: it returns when the replica has the write, or fails.
-            while client.execute_command("WAIT", 1, int(READY_S * 1000)) < 1:  # type: ignore[no-untyped-call]
+            while client.execute_command("WAIT", 1, int(READY_S * 1000)) < 1:
                 raise AssertionError("the replica does not follow:\n" + "\n".join(self.log[-20:]))
             client.delete("followed-by")
-            client.execute_command("WAIT", 1, int(READY_S * 1000))  # type: ignore[no-untyped-call]
+            client.execute_command("WAIT", 1, int(READY_S * 1000))
 
     def close(self) -> None:
         """End it and remove its folder."""

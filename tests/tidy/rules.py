@@ -48,7 +48,7 @@ LAYERS: dict[str, set[str]] = {
 # What a layer may import beside the standard library.
 THIRD_PARTY: dict[str, set[str]] = {
     "core": {"msgspec", "zstandard"},
-    "stores": {"apsw", "msgspec", "obstore", "psycopg"},
+    "stores": {"apsw", "msgspec", "obstore", "psycopg", "redis"},
     "runtime": {"genai_prices", "msgspec"},
     "bill": {"apsw", "matplotlib", "zstandard"},
     "agents": {"apsw", "openai", "xllamacpp"},
