@@ -73,6 +73,9 @@ class Failing:
     def keep(self, path: str) -> None:
         self.inner.keep(path)
 
+    def time(self) -> float | None:
+        return self.inner.time()
+
     def _before(self, kind: str) -> None:
         self.count += 1
         self.made[kind] = self.made.get(kind, 0) + 1

@@ -72,6 +72,10 @@ class Bucket(Protocol):
         """Make durable what another process has put there, if it might not be."""
         ...
 
+    def time(self) -> float | None:
+        """The time now on the clock that `modified` goes by, if it can be learned without writing anything there."""
+        ...
+
 
 _used_by: int | None = None
 """The process in which `obstore` has started its threads, which a fork does not take along."""
@@ -167,6 +171,10 @@ class Remote:
 
     def keep(self, path: str) -> None:
         """See `Bucket.keep`: what a server shows, it keeps."""
+
+    def time(self) -> float | None:
+        """See `Bucket.time`."""
+        return None
 
     def _check_process(self) -> None:
         global _used_by

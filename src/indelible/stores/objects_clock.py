@@ -55,8 +55,11 @@ class ServerClock:
         """The time now, reckoned from when it was last asked; two requests the first time."""
         if self.given is not None:
             return self.given()
+        if self._readonly:
+            told = self._bucket.time()
+            return told if told is not None else 0.0 if self._ahead is None else self._ahead + self._since()
         if self._ahead is None:
-            return 0.0 if self._readonly else self.ask()
+            return self.ask()
         return self._ahead + self._since()
 
     def saw(self, modified: float) -> None:

@@ -109,6 +109,11 @@ class Folder:
         with suppress(FileNotFoundError):
             self._sync_folder(os.path.dirname(self._place(path)))
 
+    def time(self) -> float | None:
+        """See `Bucket.time`: what this machine writes elsewhere bears the same time, unless the folder is a server's."""
+        with tempfile.TemporaryFile() as file:
+            return os.fstat(file.fileno()).st_mtime
+
     def readable_by_others(self) -> Iterator[str]:
         """The files and folders that others may open; paths below the root."""
         for folder, _, names in os.walk(self.root):

@@ -78,6 +78,7 @@ class Listing:
         return self._exact(names, index) if index is not None else self._exact(names, None)
 
     def _listed(self, item: Item) -> _Run | None:
+        self._logs.clock.saw(item.modified)
         tag, index = self._seen.get(item.path, ("", None))
         if not tag or tag != item.tag:
             found = self._logs.bucket.get(item.path)
