@@ -162,6 +162,21 @@ def test_four_workers_on_postgresql_one_of_which_is_killed_again_and_again(postg
     many_workers(postgres, tmp_path, workers=4, runs=25, kills=4)
 
 
+def test_a_server_that_is_killed_and_comes_back_is_waited_for(postgres: str, tmp_path: Path) -> None:
+    """B53, B54: in the middle of two deeds, with runs left to claim; nothing acknowledged is lost, nothing is dropped."""
+    accept(postgres, 8)
+    with WorkerProcess(tmp_path, postgres, "wait:3", "--until-idle") as worker:
+        worker.hear("held")
+        server().kill()
+        try:
+            worker.tell()
+        finally:
+            server().start()
+        assert worker.end() == 0
+    check_ledger(tmp_path, 8, 0)
+    check_store(postgres, 8)
+
+
 def held_worker(folder: Path, url: str, *words: str) -> WorkerProcess:
     accept(url, 1)
     return WorkerProcess(folder, url, "wait:2", *words)
