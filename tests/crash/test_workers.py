@@ -116,8 +116,8 @@ def check_ledger(folder: Path, runs: int, kills: int) -> None:
         epochs = [epoch for epoch, _ in seen]
         assert epochs == sorted(epochs), f"{name} was worked on under an epoch that had passed: {seen}"
         processes: dict[int, set[int]] = defaultdict(set)
-        for epoch, process in seen:
-            processes[epoch].add(process)
+        for under, process in seen:
+            processes[under].add(process)
         assert all(len(some) == 1 for some in processes.values()), f"two processes in one epoch of {name}: {seen}"
 
 

@@ -70,12 +70,12 @@ def did(what: str, *, key: str) -> Any:
 
 
 @ind.action(effect="irreversible", probe=did)
-def haul(what: str, *, key: str) -> str:
+def haul(what: str, *, key: str = "") -> str:
     return perform(what, key)
 
 
 @ind.action(effect="irreversible", probe=did)
-async def ahaul(what: str, *, key: str) -> str:
+async def ahaul(what: str, *, key: str = "") -> str:
     return await asyncio.to_thread(perform, what, key)
 
 
