@@ -163,7 +163,7 @@ def test_four_workers_on_postgresql_one_of_which_is_killed_again_and_again(postg
 
 
 def test_a_server_that_is_killed_and_comes_back_is_waited_for(postgres: str, tmp_path: Path) -> None:
-    """B53, B54: in the middle of two deeds, with runs left to claim; nothing acknowledged is lost, nothing is dropped."""
+    """B53, B54: in the middle of two deeds, with runs left to claim; nothing is lost and none is dropped."""
     accept(postgres, 8)
     with WorkerProcess(tmp_path, postgres, "wait:3", "--until-idle") as worker:
         worker.hear("held")
