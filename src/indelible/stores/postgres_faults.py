@@ -33,7 +33,7 @@ _UNAVAILABLE: dict[str, _Words] = {
     "53200": ("the server is out of memory", "give the server more memory, or lower max_connections"),
     "53300": ("the server has no connection left", "raise max_connections, or put a pooler (PgBouncer) before it"),
     "53": ("the server is out of a resource", "look into the server's log"),
-    "55P03": ("a row stayed locked by another session", "SELECT pid, query FROM pg_stat_activity WHERE state <> 'idle'"),
+    "55P03": ("a row stayed locked by another session", "SELECT * FROM pg_stat_activity WHERE state <> 'idle'"),
     "57014": ("the statement was cancelled", "run again; if it lasts, raise statement_timeout for this role"),
     "57P01": ("the server is shutting down", "start it again"),
     "57P03": ("the server is starting up or shutting down", "wait until it is up"),

@@ -46,8 +46,8 @@ def place_of(url: str) -> Place:
     try:
         options = pq.Conninfo.parse(url.encode())
         standing = pq.Conninfo.get_defaults()
-    except (OperationalError, UnicodeError) as error:
-        raise _unreadable("it cannot be read as a URL of a database") from error.with_traceback(None)
+    except (OperationalError, UnicodeError):
+        raise _unreadable("it cannot be read as a URL of a database") from None  # its words may quote a password
     given = {one.keyword.decode(): one.val.decode() for one in options if one.val is not None}
     if not all(port.isdigit() or not port for port in given.get("port", "").split(",")):
         raise _unreadable("its port is not a number")

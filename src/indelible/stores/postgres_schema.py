@@ -77,7 +77,8 @@ _SERVER = """
 SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), current_setting('fsync'),
     current_setting('transaction_read_only')"""
 _VERSION = "SELECT version FROM indelible_meta"
-_EXISTS = "SELECT to_regclass('indelible_meta') IS NOT NULL"
+# By a look at the rows of pg_class: to_regclass() may still go by what this session knew before it waited for the lock.
+_EXISTS = "SELECT EXISTS (SELECT FROM pg_class WHERE relname = 'indelible_meta' AND pg_table_is_visible(oid))"
 _BEGIN_STEP = "SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(%s)"
 _SET_VERSION = """
 INSERT INTO indelible_meta (version) VALUES (%s) ON CONFLICT (the_only) DO UPDATE SET version = excluded.version"""
@@ -92,7 +93,8 @@ SELECT concat(name, ' index (', (SELECT string_agg(pg_get_indexdef(indexrelid, k
     ' where ' || pg_get_expr(indpred, indrelid))
 FROM unnest(%(tables)s::text[]) AS name JOIN pg_index ON indrelid = to_regclass(name) AND indisvalid AND indisready
 UNION ALL
-SELECT concat('function ', name, '/', pronargs) FROM unnest(%(functions)s::text[]) AS name JOIN pg_proc ON proname = name AND pg_function_is_visible(pg_proc.oid)"""
+SELECT concat('function ', name, '/', pronargs)
+FROM unnest(%(functions)s::text[]) AS name JOIN pg_proc ON proname = name AND pg_function_is_visible(pg_proc.oid)"""
 _LACKING = """
 SELECT concat(privilege, ' ON ', name)
 FROM unnest(%(tables)s::text[]) AS name, unnest(%(rights)s::text[]) AS privilege

@@ -145,7 +145,7 @@ def _rows(con: Connection) -> Iterator[Fact]:
     yield Fact("batches", f"{stored:,} bytes as stored")
     for name, size, dead, live in con.execute(_SIZES, (TABLES[1:],)).fetchall():
         bloated = dead > 10_000 and dead > live
-        hint = f"VACUUM {name};    (why does autovacuum not? SELECT * FROM pg_stat_activity ORDER BY xact_start)"
+        hint = "VACUUM;    (what keeps autovacuum from it? SELECT * FROM pg_stat_activity ORDER BY xact_start)"
         yield Fact(name, f"{size:,} bytes, {dead} dead rows", "note" if bloated else "ok", hint if bloated else "")
 
 
