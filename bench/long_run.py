@@ -176,10 +176,10 @@ def measure_deed(folder: Path, cycles: int) -> list[Row]:
 def _count_snapshots(store: RunStore, found: LongRun) -> None:
     put = store.store.put_snapshot
 
-    def counted(run_id: str, seq: int, data: bytes) -> None:
+    def counted(run_id: str, seq: int, data: bytes, begins: bool = False) -> None:
         found.snapshot_bytes += len(data)
         found.snapshots_taken.append(len(data))
-        put(run_id, seq, data)
+        put(run_id, seq, data, begins)
 
     store.store.put_snapshot = counted  # type: ignore[method-assign]
 

@@ -76,9 +76,13 @@ def written(
         store = SqliteStore(os.path.join(folder, "run.db"), durability=durability, vfs=disk.name)
         try:
             epoch = store.claim(run_id, "bill", _TTL_S)
+            source = iter(batches)
+            first = next(source, None)
+            if first is not None and first.after_seq:  # what stood before it was pruned, and is not part of this
+                store.append([Write(run_id, epoch, Batch(0, first.after_seq, b""))])
             disk.reset()
             began, writes, kept = perf_counter(), 0, 0
-            for batch in batches:
+            for batch in source if first is None else itertools.chain((first,), source):
                 for refused in store.append([Write(run_id, epoch, batch, label)]):
                     if refused is not None:
                         raise refused

@@ -23,10 +23,11 @@ from indelible.bill.retelling import record_of
 from indelible.core import events as ev
 from indelible.core.changes import Doc
 from indelible.core.codec import unpack
-from indelible.core.journal import Journal, Opened, Reader, Torn, read_all, seed
+from indelible.core.journal import Journal, Opened, Torn, read_all, seed
 from indelible.core.record import DEEDS, Record, fold
 from indelible.core.recovery import NEWEST
 from indelible.errors import UnknownRun
+from indelible.runtime.beginnings import beginning
 from indelible.runtime.runstore import RunStore
 
 
@@ -55,14 +56,15 @@ def read(store: RunStore, run_id: str) -> Course:
     """
     notices: list[str] = []
     batches: list[Opened] = []
-    for opened in read_all(Reader(run_id), store.store.read(run_id)):
+    begun = beginning(store.store, run_id)
+    telling = _Telling(begun.record)
+    for opened in read_all(begun.reader(), begun.batches):
         if isinstance(opened, Torn):
             notices.append(f"{opened.error.what}; it is left out")
         else:
             batches.append(opened)
-    if not batches:
+    if not batches and not begun.seq:
         raise UnknownRun(f"there is no run {run_id!r} in {store.url}", hint="indelible ls", run=run_id)
-    telling = _Telling(run_id)
     for opened in batches:
         for offset, event in enumerate(opened.events):
             telling.take(opened.after_seq + 1 + offset, event)
@@ -70,7 +72,8 @@ def read(store: RunStore, run_id: str) -> Course:
     if telling.calls and not telling.reported:
         notices.append(f"no call of run {run_id!r} reported what it used (`indelible.usage`): its money is unknown")
     if not loops:
-        notices.append(f"run {run_id!r} has committed no cycle yet")
+        since = " since" if begun.seq else " yet"
+        notices.append(f"run {run_id!r} has committed no cycle{since}")
     return Course(run_id, telling.record.agent, telling.start, loops, tuple(b.stored_bytes for b in batches),
                   _snapshots(store, run_id), tuple(notices), _sealing_s(run_id, batches))  # fmt: skip
 
@@ -78,9 +81,9 @@ def read(store: RunStore, run_id: str) -> Course:
 class _Telling:
     """Events in, loops out."""
 
-    def __init__(self, run_id: str) -> None:
-        self.record = Record(run_id)
-        self.start: dict[str, Any] = {}
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.start: dict[str, Any] = fields_of(record.doc) if record.seq else {}
         self.calls = self.reported = 0
         self._loops: list[_Open] = []
         self._open = _Open()

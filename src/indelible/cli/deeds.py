@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from indelible.core import events as ev
 from indelible.core.failures import summary
-from indelible.core.record import DEEDS
+from indelible.core.record import COMPLETED, DEEDS, FAILED_CALL, CallRecord, Record
+from indelible.core.record import SETTLED_NOT as CALL_SETTLED_NOT
 
 DONE, IN_DOUBT, ORPHANED, UNDONE, FAILED, SETTLED_NOT, UNFINISHED = (
     "done", "in doubt", "orphaned", "undone", "failed", "did not happen", "unfinished",
@@ -45,12 +46,24 @@ class Deeds:
         self._given_up = 0
 
     @classmethod
-    def of(cls, events: Iterable[tuple[int, ev.Event]]) -> list[Deed]:
-        """The deeds in these events."""
+    def of(cls, events: Iterable[tuple[int, ev.Event]], before: Record | None = None) -> list[Deed]:
+        """The deeds in these events, and those that the run as it stood `before` them had open, or holds a key of."""
         deeds = cls()
+        for call in (*before.keyed.values(), *before.calls.values()) if before is not None else ():
+            deeds.known(call)
         for seq, event in events:
             deeds.take(seq, event)
         return deeds.all()
+
+    def known(self, call: CallRecord) -> None:
+        """Take in a deed whose events were pruned."""
+        if call.effect in DEEDS and not call.undoes:
+            open_now = IN_DOUBT if call.effect == "irreversible" else UNFINISHED
+            became = {COMPLETED: DONE, FAILED_CALL: FAILED, CALL_SETTLED_NOT: SETTLED_NOT}.get(call.status, open_now)
+            why = "its beginning was pruned" if became == IN_DOUBT else ""
+            deed = Deed(call.call, call.name, call.effect, call.cycle, 0.0, became, call.key, call.args, call.result)
+            deed.why = call.doubt or why
+            self._deeds[call.call] = deed
 
     def all(self) -> list[Deed]:
         """What was gathered so far."""

@@ -14,6 +14,7 @@ from indelible.cli.options import command
 from indelible.cli.reading import Pending, pending, reading, recover
 from indelible.cli.screen import brief, dump, iso, jsonable, moment, note, safe, say, table
 from indelible.core.codec import unpack
+from indelible.runtime.beginnings import beginning
 
 UNDER_WAY = "under way"
 
@@ -23,7 +24,10 @@ def effects(run_id: str, store: str, as_json: bool) -> int:
     with reading(store) as runs:
         entry, found = recover(runs, run_id, "effects", store)
         said = pending(runs, found.record)
-        deeds = Deeds.of(runs.events(run_id))
+        before = beginning(runs.store, run_id).record
+        deeds = Deeds.of(runs.events(run_id), before)
+    if before.seq:
+        note(f"note: events 1 to {before.seq} were pruned, with the deeds of the cycles that they committed")
     held = entry.live and found.record.status == "running"
     for deed in deeds:
         if held and deed.became == IN_DOUBT and deed.cycle == found.record.cycle:

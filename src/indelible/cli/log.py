@@ -27,10 +27,11 @@ def log(run_id: str, store: str, as_json: bool, from_seq: int, limit: int) -> in
     """Show events from `from_seq` on, or without it the last `limit` ones; 0 shows all."""
     damage: IndelibleError | None = None
     kept: deque[tuple[int, ev.Event]] = deque(maxlen=None if from_seq or not limit else limit)
-    seen = 0
+    pruned = seen = 0
     with reading(store) as runs:
         entry = entry_of(runs, run_id, "log", store)
         try:
+            pruned = seen = runs.pruned(run_id)
             for seq, event in runs.events(run_id):
                 seen = seq
                 if seq >= from_seq:
@@ -39,6 +40,8 @@ def log(run_id: str, store: str, as_json: bool, from_seq: int, limit: int) -> in
                     break
         except IndelibleError as error:
             damage = error
+    if pruned:
+        note(f"note: events 1 to {pruned} were pruned; a snapshot stands for them")
     if as_json:
         dump([_described(seq, event) for seq, event in kept])
     else:

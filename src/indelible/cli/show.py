@@ -48,11 +48,13 @@ def show(run_id: str, store: str, as_json: bool, limit: int) -> int:
         entry, found = recover(runs, run_id, "show", store)
         said = pending(runs, found.record)
         takeovers = _takeovers(runs, run_id)
-        saved = runs.meter(run_id).calls
+        meter = runs.meter(run_id)
+    saved = meter.calls
     record = found.record
     wait = record.open_wait
     stands = standing(record.status, entry.live, wait.kind if wait else "", record.failed_tasks)
     facts = _facts(entry, found, stands)
+    facts["pruned_events"] = meter.pruned
     facts["usage"]["saved"] = {
         "usd": saved.saved_usd, "unpriced": saved.saved_unpriced, "tokens": saved.saved_tokens,
         "seconds": saved.saved_seconds,
@@ -136,6 +138,8 @@ def _say_facts(facts: dict[str, Any]) -> None:
     if facts["budget_usd"] is not None:
         say(f"budget: {spent(usage['usd'], facts['budget_usd'])} spent")
     say(f"started {facts['started_at']}, last event {facts['updated_at']} (number {facts['events']})")
+    if facts["pruned_events"]:
+        say(f"events 1 to {facts['pruned_events']} were pruned; a snapshot stands for them")
     if facts["error"]:
         say(f"error: {safe(facts['error'])}")
     if facts["result"] is not None:

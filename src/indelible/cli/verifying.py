@@ -40,6 +40,8 @@ def _say(report: Report) -> None:
     many = f"{report.events} events in {report.batches} batches, {report.stored_bytes} bytes stored{ratio}"
     kept = f", {len(report.snapshots)} snapshots" if report.snapshots else ""
     say(f"{'ok    ' if report.ok else 'FAULTY'} {safe(report.run_id)}: {many}{kept}")
+    if report.pruned:
+        say(f"  events 1 to {report.pruned} were pruned; the snapshot that stands for them verifies")
     if report.torn:
         say(f"  torn tail {safe(report.torn)}; a resume cuts it off")
     if report.inbox_torn:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, cast
 
-from indelible.core import events as ev
 from indelible.core import arriving, snapshots
+from indelible.core import events as ev
 from indelible.core.budgets import CALLER
 from indelible.core.changes import Doc
 from indelible.core.codec import pack, unpack
@@ -55,6 +56,7 @@ def recover(run_id: str) -> Steps[Recovered]:
     """
     notices: list[str] = []
     at_most = NEWEST
+    torn: tuple[int, Recovered] | None = None
     while True:
         found = yield StoreCall("get_snapshot", (run_id, at_most))
         start = Recovered(Record(run_id), seed(run_id), notices=notices)
@@ -71,7 +73,15 @@ def recover(run_id: str) -> Steps[Recovered]:
                 notices.append(f"{error.what}; an older one is used")
                 continue
             start = Recovered(record, record.chain, snapshot_size=len(data), notices=notices)
-        batches = yield StoreCall("read", (run_id, start.record.seq))
+        began = start.record.seq
+        batches = iter((yield StoreCall("read", (run_id, began))))
+        if found is None:  # the journal itself must begin at its first event, or what came before was pruned
+            first = next(batches, None)
+            if torn is not None and first is not None and first[0] == torn[0]:
+                return torn[1]
+            if first is None and notices:
+                raise JournalDamaged(f"run {run_id!r}: {notices[-1]}, and there is none", hint="indelible verify RUN")
+            batches = batches if first is None else chain((first,), batches)
         try:
             _fold_tail(start, batches)
         except JournalDamaged as error:
@@ -80,6 +90,7 @@ def recover(run_id: str) -> Steps[Recovered]:
             notices.append(f"{error.what}; the snapshot at event {start.record.seq} is passed over")
             continue
         if start.cut_to and found is not None:
+            torn = began, start
             continue  # make sure that it is the tail that is torn, and not the snapshot that misleads
         return start
 

@@ -17,10 +17,11 @@ from indelible.core import events as ev
 from indelible.core import snapshots
 from indelible.core.changes import MAP_ENTRIES, Doc
 from indelible.core.codec import pack, unpack
-from indelible.core.journal import Batch, Reader, Torn, read_all
-from indelible.core.record import Record, Usage, fold
+from indelible.core.journal import Batch, Torn, read_all
+from indelible.core.record import Usage, fold
 from indelible.core.recovery import NEWEST
 from indelible.errors import IndelibleError
+from indelible.runtime.beginnings import Beginning, beginning
 from indelible.stores.base import Store
 
 
@@ -69,6 +70,8 @@ class ActionUse:
     saved_seconds: float = 0.0
 
 
+PRUNED = "(pruned)"
+"""Stands for all actions before the beginning of a journal."""
 _ADDED = tuple(name for name in ActionUse.__slots__ if name != "effect")
 
 
@@ -94,6 +97,8 @@ class Meter:
     """In which a durable write was under way, up to the last commit of each process."""
     fields: dict[str, FieldUse] = field(default_factory=dict)
     actions: dict[str, ActionUse] = field(default_factory=dict)
+    pruned: int = 0
+    """The events that are no longer there; of what they cost, the sums are kept, under the action `PRUNED`."""
     notices: list[str] = field(default_factory=list)
     """What could not be read, and where; the rest is counted."""
 
@@ -120,9 +125,13 @@ class Meter:
 
 def measured(store: Store, run_id: str) -> Meter:
     """The meter of a run that is in the store. Of a damaged journal what can be read is counted, and `notices` tell."""
-    reading = _Reading(run_id)
+    try:
+        begun = beginning(store, run_id)
+    except IndelibleError as error:
+        return Meter(run_id, notices=[f"{error.what}; nothing of the run is counted"])
+    reading = _Reading(begun)
     meter = reading.meter
-    source = reading.stored(store.read(run_id))
+    source = reading.stored(begun.batches)
     try:
         for opened in read_all(reading.reader, source):
             if isinstance(opened, Torn):
@@ -157,6 +166,7 @@ def total(meters: Iterable[Meter]) -> Meter:
         whole.batches += meter.batches
         whole.kept_snapshot_bytes += meter.kept_snapshot_bytes
         whole.waited_s += meter.waited_s
+        whole.pruned += meter.pruned
         whole.notices += meter.notices
         prefix = f"{meter.agent}." if meter.agent else ""
         for name, use in meter.actions.items():
@@ -191,12 +201,25 @@ class _Paid:
 class _Reading:
     """One pass over one journal."""
 
-    def __init__(self, run_id: str) -> None:
-        self.meter = Meter(run_id)
-        self.record = Record(run_id)
-        self.reader = Reader(run_id)
+    def __init__(self, begun: Beginning) -> None:
+        self.record = begun.record
+        self.meter = Meter(begun.record.run_id, pruned=begun.seq)
+        self.reader = begun.reader()
         self._paid: dict[str, _Paid] = {}
-        self._since_snapshot = self._last_snapshot = 0
+        self._since_snapshot, self._last_snapshot = 0, begun.snapshot_size
+        if begun.seq:
+            self._before(begun.record.usage)
+            self.meter.notices.append(
+                f"run {begun.record.run_id!r}: events 1 to {begun.seq} were pruned; of them, "
+                "only the sums of calls, tokens and money are counted"
+            )
+
+    def _before(self, usage: Usage) -> None:
+        """What was used before the beginning. By which actions, nobody can tell any more."""
+        use = self._action(PRUNED)
+        use.calls, use.recalled = usage.calls, usage.recalled
+        use.tokens_in, use.tokens_out = usage.tokens_in, usage.tokens_out
+        use.usd, use.unpriced = usage.usd, usage.unpriced
 
     def stored(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """The same, with each one's size noted."""

@@ -2,8 +2,9 @@
 
 Owns: what is compared with what, and how damage is located.
 Must never: change anything, claim the run, or stop at the first fault if more can be told.
-Invariant: a report without faults means that the journal verifies from its first event to
-its last, and that every snapshot, and what a resume would start from, equals its fold.
+Invariant: a report without faults means that the journal verifies from its first event, or the
+snapshot that stands for what was pruned, to its last, and that every snapshot, and what a resume
+would start from, equals its fold.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from indelible.core import snapshots
 from indelible.core.changes import DONE, FAILED, ITEMS, NEXT_ID, REMOVED
 from indelible.core.failures import text_of
 from indelible.core.inbox import inbox_of, open_inbox
-from indelible.core.journal import Opened, Reader, Torn, read_all
+from indelible.core.journal import Opened, Torn, read_all
 from indelible.core.record import Record, fold
 from indelible.core.recovery import NEWEST
 from indelible.errors import IndelibleError, JournalDamaged
+from indelible.runtime.beginnings import Beginning, beginning
 from indelible.runtime.runstore import RunStore
 from indelible.stores.base import Batch, Query
 
@@ -28,6 +30,8 @@ class Report:
     """What was found. `faults` is empty if all is well; a torn tail or a batch kept aside is no fault."""
 
     run_id: str
+    pruned: int = 0
+    """Up to which event the past was pruned; 0 if the journal begins at its first."""
     events: int = 0
     batches: int = 0
     raw_bytes: int = 0
@@ -69,9 +73,17 @@ def verify(runs: RunStore, run_id: str) -> Report:
         )
     except IndelibleError:
         pass  # the full reading says what is wrong, and where
-    reader, record = Reader(run_id), Record(run_id)
-    counted = _Counted(runs.store.read(run_id))
     try:
+        begun = beginning(runs.store, run_id)
+    except IndelibleError as error:
+        report.faults.append(error.what)
+        begun = Beginning(Record(run_id), runs.store.read(run_id))
+    report.pruned = begun.seq
+    reader, record = begun.reader(), begun.record
+    counted = _Counted(begun.batches, begun.seq)
+    try:
+        if begun.seq:
+            _compare(report, record, reader.chain, expected.pop(begun.seq, []))
         for opened in read_all(reader, counted):
             if isinstance(opened, Torn):
                 report.torn = f"after event {opened.after_seq}: {opened.error.what}"
@@ -91,10 +103,10 @@ def verify(runs: RunStore, run_id: str) -> Report:
 class _Counted:
     """Batches on their way, counted."""
 
-    def __init__(self, batches: Iterable[Batch]) -> None:
+    def __init__(self, batches: Iterable[Batch], begins: int) -> None:
         self._batches = batches
         self.count = 0
-        self.last = 0
+        self.last = begins
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in self._batches:

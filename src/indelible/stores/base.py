@@ -28,6 +28,7 @@ __all__ = [
     "Query",
     "RunEntry",
     "Store",
+    "Sweeping",
     "Upkeep",
     "Write",
     "check_run_id",
@@ -181,6 +182,18 @@ class Upkeep(Protocol):
 
     def reclaim(self) -> int:
         """Give the space of what was deleted back to the system, and return how many bytes that was."""
+        ...
+
+
+@runtime_checkable
+class Sweeping(Protocol):
+    """What a store may offer besides: to delete many runs at the price of one."""
+
+    def delete_idle(self, runs: Sequence[tuple[str, int]]) -> list[bool]:
+        """Delete, in one durable transaction, each run that is still at this head and that nobody holds.
+
+        Each as `Store.delete` does; the answers say which have gone.
+        """
         ...
 
 

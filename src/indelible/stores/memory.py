@@ -168,9 +168,27 @@ class MemoryStore:
             self._check_open()
             if run_id in self._journals or inbox_of(run_id) not in self._journals:
                 self._known(run_id)
-            for name in (run_id, inbox_of(run_id)):
-                tombstone = self._journals[name] = _Journal(self.clock())
-                tombstone.deleted = True
+            self._bury(run_id)
+
+    def delete_idle(self, runs: Sequence[tuple[str, int]]) -> list[bool]:
+        """See `Sweeping.delete_idle`."""
+        with self._lock:
+            self._check_open()
+            gone = []
+            for run_id, head in runs:
+                found = self._journals.get(run_id)
+                here = found is not None and not found.deleted and found.head == head
+                gone.append(
+                    here and found is not None and not refusals.is_live(found.owner, found.lease_until, self.clock())
+                )
+                if gone[-1]:
+                    self._bury(run_id)
+            return gone
+
+    def _bury(self, run_id: str) -> None:
+        for name in (run_id, inbox_of(run_id)):
+            tombstone = self._journals[name] = _Journal(self.clock())
+            tombstone.deleted = True
 
     def now(self) -> float:
         """See `Upkeep.now`."""

@@ -19,8 +19,8 @@ from typing import Any
 import apsw
 
 from indelible.errors import IndelibleError, JournalDamaged, UnknownRun
-from indelible.stores import refusals
-from indelible.stores.base import Batch, Label, Page, Query, RunEntry, Write, inbox_of
+from indelible.stores import refusals, sqlite_upkeep
+from indelible.stores.base import Batch, Fact, Label, Page, Query, RunEntry, Write, inbox_of
 from indelible.stores.sqlite_file import SqliteFile
 from indelible.stores.sqlite_pool import SqlitePool
 
@@ -58,6 +58,9 @@ _NUMBER = "SELECT no FROM runs WHERE run_id = ?"
 _STANDING = "SELECT head, epoch, deleted FROM runs WHERE run_id = ?"
 _HOLDER = """
 SELECT no, epoch, owner, lease_until, deleted, coalesce(?1, unixepoch('subsec')) FROM runs WHERE run_id = ?2"""
+_IDLE = """
+SELECT owner, lease_until, coalesce(?1, unixepoch('subsec')) FROM runs
+WHERE run_id = ?2 AND head = ?3 AND deleted = 0"""
 _TAKE = """
 UPDATE runs SET epoch = ?3, owner = ?4, ttl_s = ?5, lease_until = coalesce(?1, unixepoch('subsec')) + ?5
 WHERE no = ?2"""
@@ -244,13 +247,44 @@ class SqliteStore:
             if not orphan:  # an inbox that was written to before there was a run may go as well
                 self._known(con, run_id)
             newest = con.execute(_NEWEST).get
-            for name in (run_id, inbox):
-                con.execute(_DROP_BATCHES, (name,))
-                con.execute(_DROP_SNAPSHOTS, (name,))
-                con.execute(_BURY, (self._now(), name))
+            self._bury(con, run_id)
             con.execute(_KEEP_NEWEST, (newest,))
 
         self._pool.write(change)
+
+    def delete_idle(self, runs: Sequence[tuple[str, int]]) -> list[bool]:
+        """See `Sweeping.delete_idle`. Durable."""
+
+        def change(con: apsw.Connection) -> list[bool]:
+            newest = con.execute(_NEWEST).get
+            gone = []
+            for run_id, head in runs:
+                row: Any = con.execute(_IDLE, (self._now(), run_id, head)).fetchone()
+                gone.append(row is not None and not refusals.is_live(*row))
+                if gone[-1]:
+                    self._bury(con, run_id)
+            con.execute(_KEEP_NEWEST, (newest,))
+            return gone
+
+        return self._pool.write(change)
+
+    def _bury(self, con: apsw.Connection, run_id: str) -> None:
+        for name in (run_id, inbox_of(run_id)):
+            con.execute(_DROP_BATCHES, (name,))
+            con.execute(_DROP_SNAPSHOTS, (name,))
+            con.execute(_BURY, (self._now(), name))
+
+    def now(self) -> float:
+        """See `Upkeep.now`."""
+        return sqlite_upkeep.now(self._pool) if self._clock is None else self._clock()
+
+    def facts(self) -> Iterator[Fact]:
+        """See `Upkeep.facts`."""
+        return sqlite_upkeep.facts(self._pool)
+
+    def reclaim(self) -> int:
+        """See `Upkeep.reclaim`; what it takes is told in `sqlite_upkeep.reclaim`."""
+        return sqlite_upkeep.reclaim(self._pool)
 
     def close(self) -> None:
         """See `Store.close`."""
