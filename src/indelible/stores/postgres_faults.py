@@ -29,7 +29,7 @@ _UNAVAILABLE: dict[str, _Words] = {
     "3D000": ("there is no such database", "createdb -E UTF8 -T template0 DATABASE"),
     "40": ("the transaction was rolled back for the sake of another one", "run again"),
     "42501": ("this role lacks a privilege", "GRANT what docs/stores/postgresql.md lists, or open with readonly=True"),
-    "53100": ("there is no space left on the server's disk", "free space on the server; what was acknowledged is safe"),
+    "53100": ("there is no space left for the server's files", "free some space there; what was acknowledged is safe"),
     "53200": ("the server is out of memory", "give the server more memory, or lower max_connections"),
     "53300": ("the server has no connection left", "raise max_connections, or put a pooler (PgBouncer) before it"),
     "53": ("the server is out of a resource", "look into the server's log"),
@@ -77,6 +77,9 @@ _UNREACHED: tuple[tuple[str, str, str], ...] = (
 def translate(error: psycopg.Error, place: Place) -> IndelibleError:
     """Our error for one of psycopg's, to be raised from it."""
     state = error.sqlstate or ""
+    if "could not extend file" in str(error) or "could not write" in str(error):
+        # A limit on the size of a file, or a quota, has no SQLSTATE of its own.
+        state = "53100"
     if state:
         return _by_state(state, place)
     if isinstance(error, psycopg.OperationalError):

@@ -128,6 +128,8 @@ class PostgresPool:
 
         Then nothing need be sent to find out, and so nothing is lost whose fate would be unknown.
         """
+        if not hasattr(select, "poll"):
+            return True  # Windows: it is found out by sending
         poll = select.poll()
         with suppress(psycopg.Error, OSError, ValueError):
             poll.register(con.fileno(), select.POLLIN)

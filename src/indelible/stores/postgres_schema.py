@@ -169,6 +169,8 @@ def _inspect(con: Connection, place: Place, version: int) -> int:
         rows = con.execute(_VERSION).fetchall()
     except psycopg.errors.UndefinedColumn as error:
         raise _foreign(place, "indelible_meta") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise _lacking(place, ["SELECT ON indelible_meta"]) from error
     found = rows[0][0] if len(rows) == 1 else None
     if not isinstance(found, int) or found < 1:
         raise _foreign(place, "indelible_meta")
@@ -217,11 +219,15 @@ def _verify(con: Connection, place: Place, readonly: bool) -> None:
     }  # fmt: skip
     lacking = [row[0] for row in con.execute(_LACKING, asked)]
     if lacking:
-        raise StoreUnavailable(
-            f"{place.name}: this role lacks {len(lacking)} privileges, one of them {lacking[0]}",
-            hint=f"GRANT {lacking[0]} TO role;    (all: docs/stores/postgresql.md; to read only: readonly=True)",
-            store=place.url,
-        )
+        raise _lacking(place, lacking)
+
+
+def _lacking(place: Place, rights: list[str]) -> IndelibleError:
+    return StoreUnavailable(
+        f"{place.name}: this role lacks {rights[0]}" + (f" and {len(rights) - 1} more" if len(rights) > 1 else ""),
+        hint=f"GRANT {rights[0]} TO role;    (all: docs/stores/postgresql.md; to read only: readonly=True)",
+        store=place.url,
+    )
 
 
 def _foreign(place: Place, table: str) -> IndelibleError:
