@@ -30,6 +30,9 @@ MAX_IDLE = 16
 MAX_BULK = 512 * 1024 * 1024
 """What a server takes as one value, unless it was told otherwise."""
 SCANS = 20
+AS_THEY_ARE = 8
+ONE_PIECE = 4 << 20
+"""Bytes that are put together to be sent in one piece."""
 _FOREIGN = "another prefix: ?prefix=agents"
 
 Command = tuple[Any, ...]
@@ -295,10 +298,27 @@ class _Wire:
         self.server = Server.read(told, policy, address)
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send them all, then read as many answers. What ends it in between leaves a connection that is not used."""
+        """Send them all, then read as many answers. What ends it in between leaves a connection that is not used.
+
+        Many writes go as a transaction: else the server would sync its file once for each piece that it reads of them.
+        """
+        if len(commands) <= AS_THEY_ARE or commands[-1][0] == "HMGET":
+            return self._exchange(commands)
+        after = 1 if commands[-1][0] in ("WAIT", "WAITAOF") else 0
+        inner = commands[: len(commands) - after]
+        answers = self._exchange([("MULTI",), *inner, ("EXEC",), *commands[len(inner) :]])
+        done = answers[len(inner) + 1]
+        if isinstance(done, Exception):  # one was refused before any of them was begun
+            done = [next((answer for answer in answers if isinstance(answer, Exception)), done)] * len(inner)
+        return [*done, *answers[len(answers) - after :]] if after else list(done)
+
+    def _exchange(self, commands: Sequence[Command]) -> list[Any]:
         connection = self._connection
         self.clean = False
-        connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        pieces = connection.pack_commands(commands)
+        if sum(map(len, pieces)) < ONE_PIECE:
+            pieces = [b"".join(pieces)]
+        connection.send_packed_command(pieces, check_health=False)
         answers: list[Any] = []
         for _ in commands:
             try:

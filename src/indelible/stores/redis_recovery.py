@@ -76,9 +76,9 @@ class Recovery:
             if answer.word == "ours" and int(answer.head) >= head:
                 self._memory.hold(held)
                 return held.epoch
-            if answer.word == "ours" or self._is_before(held, answer.token, answer.head):
-                if self._restore(held, answer.head, answer.token):
-                    return held.epoch
+            same = answer.word == "ours" or self._is_before(held, answer.token, answer.head)
+            if same and self._restore(held, answer.head, answer.token):
+                return held.epoch
             self._memory.release(run_id)  # another has claimed it meanwhile
         return self._take(run_id, owner, ttl_s)
 
@@ -147,9 +147,8 @@ class Recovery:
         if witnessed and not accepted:
             seen = self._claim(run_id, owner, ttl_s, mine=LOOK)
             if seen.word != "deleted" and int(seen.head or 0) < witnessed:
-                raise self._lost(
-                    run_id, int(seen.head or 0), f"events up to {witnessed} were acknowledged to this process"
-                )
+                why = f"events up to {witnessed} were acknowledged to this process"
+                raise self._lost(run_id, int(seen.head or 0), why)
         gone = trusted = ""
         for _ in range(TRIES):
             answer = self._claim(run_id, owner, ttl_s, gone=gone, trusted=trusted)
@@ -187,11 +186,12 @@ class Recovery:
 
     def _lost(self, run_id: str, head: int, why: str) -> JournalDamaged:
         url = self._link.place.shown
-        again = f"{url}{'&' if '?' in url else '?'}lost=accept"
+        again = shlex.quote(f"{url}{'&' if '?' in url else '?'}lost=accept")
+        name, here = shlex.quote(run_id), shlex.quote(url)
         return JournalDamaged(
             f"run {run_id!r} ends at event {head}, and what was acknowledged after it may be missing: {why}",
-            hint=f"look what was done last (indelible effects {shlex.quote(run_id)} --store {shlex.quote(url)}), then go "
-            f"on from event {head}: indelible resume {shlex.quote(run_id)} --store {shlex.quote(again)}",
+            hint=f"look what was done last (indelible effects {name} --store {here}), then go on from event {head}: "
+            f"indelible resume {name} --store {again}",
             run_id=run_id,
             head=head,
             store=url,
@@ -217,8 +217,11 @@ class Recovery:
                 return False
             if not self._rewrite(held, there, token, [part for batch in missing for part in batch]):
                 return False
-        what = f"events {head + 1} to {held.head}" if missing else "its claim"
-        self._notice(f"run {held.run_id!r}: the server had lost {what} after acknowledging; written again from memory")
+        if missing:
+            self._notice(
+                f"run {held.run_id!r}: the server had lost events {head + 1} to {held.head}, which it had acknowledged;"
+                " they were written again from memory"
+            )
         return True
 
     def _rewrite(self, held: Held, there: str, token: str, batches: Sequence[Any]) -> bool:

@@ -40,14 +40,15 @@ end
 local function text(number) return string.format('%.17g', number) end
 """
 
-# An entry above the head was never acknowledged, and makes room for the one that is.
+# An entry above the head was never acknowledged, and makes room for the one that is. A stream never takes a smaller id
+# than it once had, so what is good of it goes into a new one.
 _ADD = """
 local function add(log, head, last, after, data)
     local above = head .. '-18446744073709551615'
-    local strays = redis.call('XRANGE', log, '(' .. above, '+')
-    if #strays > 0 then
-        for _, entry in ipairs(strays) do redis.call('XDEL', log, entry[1]) end
-        redis.call('XSETID', log, above)
+    if #redis.call('XRANGE', log, '(' .. above, '+', 'COUNT', 1) > 0 then
+        local good = redis.call('XRANGE', log, '-', above)
+        redis.call('DEL', log)
+        for _, entry in ipairs(good) do redis.call('XADD', log, entry[1], 'd', entry[2][2]) end
     end
     redis.call('XADD', log, last .. '-' .. after, 'd', data)
 end
