@@ -155,7 +155,12 @@ def test_nothing_acknowledged_is_lost(server: PostgresServer) -> None:
         at = 0
         for kills in range(1, 4):
             enough = threading.Event()
-            killer = threading.Thread(target=lambda enough=enough: (enough.wait(), server.kill()))
+
+            def kill(enough: threading.Event = enough) -> None:
+                enough.wait()
+                server.kill()
+
+            killer = threading.Thread(target=kill)
             killer.start()
             error: StoreUnavailable | None = None
             begun = at

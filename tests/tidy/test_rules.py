@@ -43,7 +43,7 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (rules.private_attributes, AGENTS, "import indelible as ind\nind.core"),
     (rules.third_parties, CORE, "import apsw"),
     (rules.third_parties, CORE, "import psycopg.rows"),
-    (rules.third_parties, STORES, "from psycopg import connect"),
+    (rules.third_parties, STORES, "from asyncpg import connect"),
     (rules.third_parties, AGENTS, "import rich"),
     (rules.third_parties, INIT, "import msgspec"),
     (rules.eager_extras, AGENTS, "import openai"),
