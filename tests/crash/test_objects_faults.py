@@ -223,3 +223,38 @@ def test_a_slot_is_not_emptied_early() -> None:
     later = ObjectStore.over(memory, "x:", clock=lambda: LATER)
     later.reclaim()
     assert [item.path for chunk in remote.list("runs/") for item in chunk] == [items[-1].path]
+
+
+def test_a_long_journal_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B63 B73: few requests read it from anywhere, and packs stand by themselves when what they came from is gone."""
+    monkeypatch.setattr("indelible.stores.objects_tidying.MERGE", 256)
+    memory, clock = MemoryStore(), SteppedClock(LATER)
+    store = ObjectStore.over(memory, "x:", clock=clock, background=False)
+    store.claim("a", Owner.here("one"), 1e9)
+    store.append([Write("a", 1, Batch(at, at + 1, b"%d" % at)) for at in range(3000)])
+    remote = Remote(memory, "memory")
+    assert sum(1 for chunk in remote.list("runs/a/packs/") for _ in chunk) == 11
+    assert sum(1 for chunk in remote.list("runs/a/log/") for _ in chunk) <= 257
+    counting = Failing(remote)
+    reader = ObjectStore.over(counting, "x:", clock=clock)
+    for after in (0, 5, 1499, 2700, 2900, 2999, 3000):
+        counting.count = 0
+        assert [batch.last_seq for batch in reader.read("a", after)] == list(range(after + 1, 3001))
+        assert counting.count < 300
+    counting.count = 0
+    assert next(reader.read("a", 2998)).after_seq == 2998
+    assert counting.count < 20, "what lies before is not read"
+
+
+def test_merging_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B49: appends go on meanwhile, and closing waits for it."""
+    memory, clock = MemoryStore(), SteppedClock(LATER)
+    store = ObjectStore.over(memory, "x:", clock=clock)
+    store.claim("a", Owner.here("one"), 1e9)
+    for at in range(200):
+        assert store.append([Write("a", 1, Batch(at, at + 1, b"%d" % at))]) == [None]
+    store.close()
+    again = ObjectStore.over(memory, "x:", clock=clock)
+    assert [batch.data for batch in again.read("a")] == [b"%d" % at for at in range(200)]
+    assert [(entry.head, entry.stored_bytes) for entry in again.list_runs(Query()).runs] == [(200, 490)]
+    assert sum(1 for chunk in Remote(memory, "memory").list("runs/a/packs/") for _ in chunk) >= 1

@@ -51,7 +51,7 @@ class What:
     def check_none(self, option: str) -> None:
         """Raises `Misuse` if there is something that `option` has no use for."""
         if self.given:
-            raise Misuse(f"{option} simulates, and takes no run and no trace", hint=f"indelible bill {option}")
+            raise Misuse(f"{option} makes its own runs, and takes no run and no trace", hint=f"indelible bill {option}")
 
     def check(self) -> None:
         """Raises `Misuse` if it is none of them, or several."""

@@ -287,6 +287,9 @@ def bill(
         bool, typer.Option("--economics", help='Simulate durability="economic" against fixed intervals; takes no run.')
     ] = False,
     usd_per_hour: Annotated[float, typer.Option(help="With --economics: what an hour of the agent is worth.")] = 1.0,
+    requests: Annotated[
+        bool, typer.Option("--requests", help="Count what object storage is asked for 1,000 cycles; takes no run.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """What a run wrote and cost, what it would have cost kept in other ways, and what a crash costs."""
@@ -304,6 +307,11 @@ def bill(
 
         what.check_none("--economics")
         raise typer.Exit(simulated(path(prices), path(plot), usd_per_hour, as_json))
+    if requests:
+        from indelible.cli.bill_requests import requests as counted
+
+        what.check_none("--requests")
+        raise typer.Exit(counted(path(prices), as_json))
     how = How(tuple(storage or ()), path(prices), explain, compression, claim, path(plot), as_json)
     assumed = Assumed(runs_per_day, keep, hourly_rate, minutes_per_crash, crashes_per_month)
     raise typer.Exit(bill(what, how, assumed, store))

@@ -20,7 +20,7 @@ from indelible.stores.objects_clock import ServerClock, steady
 from indelible.stores.objects_entry import Entry, Lease, Names, encode
 from indelible.stores.objects_listing import Listing, lease_end, renewed_until
 from indelible.stores.objects_log import Log, Logs, Tail
-from indelible.stores.objects_opening import Opened, opened, prepared
+from indelible.stores.objects_opening import Opened, opened, prepared, usd_per_put
 from indelible.stores.objects_reading import Reading
 from indelible.stores.objects_tidying import Tidying
 from indelible.stores.objects_upkeep import facts, reclaim
@@ -42,6 +42,8 @@ class ObjectStore:
     """
 
     shared = True
+    usd_per_write: float
+    """What the provider charges for one write, in dollars; 0 where that is not known."""
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class ObjectStore:
     ) -> None:
         prepared(found.bucket, readonly)
         self.url, self.durable = found.url, found.durable
+        self.usd_per_write = usd_per_put(found.url)
         self._bucket = found.bucket
         self._readonly = readonly
         self._closed = False
@@ -129,11 +132,17 @@ class ObjectStore:
         return self._listing.page(query, cursor)
 
     def claim(self, run_id: str, owner: str, ttl_s: float) -> int:
-        """See `Store.claim`. Lease times are the server's, to the second in favour of the holder."""
+        """See `Store.claim`. Lease times are the server's, to the second in favour of the holder.
+
+        While the lease that the present owner has taken or renewed through this handle, be it by writing, has more
+        than half of its time to run, renewing it again asks nothing of the server.
+        """
         refusals.check_claim(run_id, owner, ttl_s)
         self._check_open(writing=True)
         log = self._logs.of(run_id)
         with log.lock:
+            if log.tail is not None and self._holds(log, log.tail, owner, ttl_s):
+                return log.tail.now.epoch
             for _ in range(_TRIES):
                 tail = self._logs.refresh(log)
                 epoch = self._claim(log, tail, owner, ttl_s)
@@ -161,7 +170,7 @@ class ObjectStore:
         """See `Store.get_snapshot`."""
         self._check_open()
         log = self._logs.of(run_id)
-        tail = self._logs.look(log.names, log.tail)
+        tail = self._logs.peek(log)
         if tail is None or tail.now.deleted:
             return None
         return self._tidying.newest_snapshot(log.names, at_most_seq)
@@ -241,8 +250,9 @@ class ObjectStore:
         if ttl_s == 0:
             return now.epoch if tail is None or now.owner != owner else self._release(log, tail)
         if now.owner == owner:
-            lease = Lease(now.epoch, ttl_s, self._logs.clock.now())
-            self._bucket.put(log.names.lease(now.epoch), encode(lease))
+            started = self._logs.clock.now()
+            self._bucket.put(log.names.lease(now.epoch), encode(Lease(now.epoch, ttl_s, started)))
+            log.renewed = started
             return now.epoch
         epoch = self._epoch(log.names, tail, owner)
         at = self._logs.clock.now()
@@ -254,6 +264,13 @@ class ObjectStore:
         standing = self._logs.next(tail, **changes)
         self._logs.put_index(log, tail.now if tail.now.index else standing)
         return None if self._logs.add(log, tail, Entry("claim", standing)) is None else epoch
+
+    def _holds(self, log: Log, tail: Tail, owner: str, ttl_s: float) -> bool:
+        """Whether that owner has been at the end of the log too recently for anybody to have taken over."""
+        now = tail.now
+        if tail.modified is not None or now.owner != owner or now.ttl_s != ttl_s or not ttl_s:
+            return False
+        return max(now.at, log.renewed) + ttl_s / 2 > self._logs.clock.now()
 
     def _epoch(self, names: Names, tail: Tail | None, owner: str) -> int:
         if tail is None:
@@ -286,7 +303,7 @@ class ObjectStore:
 
     def _batches(self, run_id: str, after_seq: int) -> Iterator[Batch]:
         log = self._logs.of(run_id)
-        tail = self._logs.look(log.names, log.tail)
+        tail = self._logs.peek(log)
         if tail is None or tail.now.deleted or tail.now.head <= after_seq:
             return
         yield from Reading(self._logs, log.names, tail, after_seq).batches()

@@ -110,7 +110,7 @@ class Folder:
             self._sync_folder(os.path.dirname(self._place(path)))
 
     def time(self) -> float | None:
-        """See `Bucket.time`: what this machine writes elsewhere bears the same time, unless the folder is a server's."""
+        """See `Bucket.time`: a file made elsewhere bears the same time, unless the folder is a server's."""
         with tempfile.TemporaryFile() as file:
             return os.fstat(file.fileno()).st_mtime
 

@@ -11,6 +11,7 @@ it, and for each run that was not released one listing of the end of its log.
 
 from __future__ import annotations
 
+import math
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -101,7 +102,7 @@ class Listing:
             return None if index.now.deleted else _Run(index.now, None)
         known = self._logs.of(names.run_id).tail or self._tails.get(names.run_id)
         if known is None and index is not None and index.now.index:
-            known = Tail(index.now, None, 0.0)
+            known = Tail(index.now, None, -math.inf)
         tail = self._logs.look(names, known)
         if tail is None or tail.now.deleted:
             self._tails.pop(names.run_id, None)

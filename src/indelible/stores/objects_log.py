@@ -73,6 +73,12 @@ class Log:
         self.moving = not self.names.listed
         """This handle has seen to it that no listing takes the index object for exact."""
         self.compacting = False
+        self.renewed = 0.0
+        """When this handle renewed the lease of the present owner last, at least, on the store's clock."""
+        self.seen: Tail | None = None
+        """The end that was seen without the lock: a place to begin looking from."""
+        self.empty: float | None = None
+        """When it was seen last that there is no entry, in steady seconds."""
 
 
 class Logs:
@@ -129,7 +135,12 @@ class Logs:
             return self._touched
 
     def look(self, names: Names, known: Tail | None = None) -> Tail | None:
-        """Where a log ends now, or None if there is none. One listing, and a read unless `known` is still the end."""
+        """Where a log ends now, or None if there is none. That takes one read if `known` is still the end, and else a
+        listing and a read."""
+        if known is not None and self.since() - known.proof < PROOF_S:
+            proof = self.since()  # a read of what is not there costs a tenth of a listing
+            if self.bucket.get(names.entry(known.now.index + 1)) is None:
+                return known._replace(proof=proof)
         after = known.now.index if known is not None else self._indexed(names)
         while True:
             proof = self.since()
@@ -146,6 +157,20 @@ class Logs:
             if not after:
                 return None
             after = 0  # the index object tells of an entry that is not there: the log is the truth
+
+    def peek(self, log: Log) -> Tail | None:
+        """Look without the lock of the log. That there is nothing is remembered, too: an inbox is often asked."""
+        empty, log.empty = log.empty, None
+        if log.tail is None and empty is not None and self.since() - empty < PROOF_S:
+            proof = self.since()
+            if self.bucket.get(log.names.entry(1)) is None:
+                log.empty = proof
+                return None
+        started = self.since()
+        found = self.look(log.names, log.tail or log.seen)
+        log.empty = started if found is None else None
+        log.seen = found
+        return found
 
     def refresh(self, log: Log) -> Tail | None:
         """Look, and remember it; under the lock of the log."""

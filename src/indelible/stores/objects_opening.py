@@ -17,6 +17,8 @@ from indelible.stores.objects_entry import FORMAT, Format, decode, encode
 from indelible.stores.objects_folder import Folder
 
 _OPTIONS = {"s3": ("endpoint", "region"), "gs": ("endpoint",), "az": ("endpoint", "account")}
+_USD_PER_PUT = {"s3": 0.005 / 1000, "gs": 0.005 / 1000, "az": 0.05 / 10_000}
+"""List prices of the usual class of storage; a test holds them against those of `indelible bill`."""
 _TIMEOUTS = {"timeout": "60s", "connect_timeout": "5s"}
 _RETRY: dict[str, Any] = {"max_retries": 2}
 _FILES = (".db", ".sqlite", ".sqlite3")
@@ -68,6 +70,13 @@ def prepared(bucket: Bucket, readonly: bool) -> None:
     bucket.create(FORMAT, mark)
     if bucket.create(FORMAT, mark):
         raise _ignores_condition(bucket)
+
+
+def usd_per_put(url: str) -> float:
+    """What the provider charges for one write, in dollars; 0 for a folder, and for a server of one's own."""
+    parts = urlsplit(url)
+    endpoint = dict(parse_qsl(parts.query)).get("endpoint", "")
+    return 0.0 if endpoint and not endpoint.endswith("amazonaws.com") else _USD_PER_PUT.get(parts.scheme.lower(), 0.0)
 
 
 def _ignores_condition(bucket: Bucket) -> Misuse:

@@ -227,22 +227,22 @@ class Tidying:
         """The entries first to last, or as many as make a pack; None if they are not a chain without a gap."""
         batches: list[Packed] = []
         before = nonce = None
-        size = 0
+        size, reached = 0, first - 1
         for at in range(first, last + 1, _PART):
             part = range(at, min(at + _PART, last + 1))
             for entry in self._logs.each(lambda index: self._logs.entry(names, index), part):
                 if entry is None or (nonce is not None and entry.now.before != nonce):
                     return None
                 before = entry.now.before if before is None else before
-                nonce, last = entry.now.nonce, entry.now.index
+                nonce, reached = entry.now.nonce, entry.now.index
                 if entry.kind == "batch":
-                    batches.append(Packed(last, entry.after_seq, entry.now.head, entry.data))
+                    batches.append(Packed(reached, entry.after_seq, entry.now.head, entry.data))
                     size += len(entry.data)
             if size > PACK_BYTES:
                 break
         if before is None or nonce is None:
             return None
-        return Pack(names.run_id, first, last, before, nonce, batches)
+        return Pack(names.run_id, first, reached, before, nonce, batches)
 
     def _floor(self, names: Names, tail: Tail, seq: int) -> tuple[int, int]:
         """Up to which entry nothing is above `seq`, and the bytes of the batches above it. Raises `Misuse`."""

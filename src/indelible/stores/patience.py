@@ -39,6 +39,11 @@ def patience_of(store: Store) -> float:
     return store.patience_s if isinstance(store, Patient) else LOCAL_S
 
 
+def usd_per_write(store: Store) -> float:
+    """What this store's provider charges for a write, in dollars: as it says itself, else nothing."""
+    return float(getattr(store, "usd_per_write", 0.0))
+
+
 class Patient:
     """A store whose server may be away for `patience_s` seconds before anybody is told.
 
@@ -51,6 +56,7 @@ class Patient:
         self.patience_s = patience_s
         self._pause = pause
         self.url, self.durable, self.shared = store.url, store.durable, store.shared
+        self.usd_per_write = usd_per_write(store)
 
     def append(self, writes: Sequence[Write]) -> list[IndelibleError | None]:
         """See `Store.append`. Tried once."""
