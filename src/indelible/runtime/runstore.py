@@ -11,6 +11,7 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from indelible.core import events as ev
@@ -35,6 +36,7 @@ from indelible.runtime.leases import Renewer
 from indelible.runtime.runs import Run
 from indelible.stores import open_store
 from indelible.stores.base import Query, RunEntry, Store, Write, check_run_id
+from indelible.stores.patience import usd_per_write as price_of_write
 from indelible.stores.writer import Writer
 
 if TYPE_CHECKING:
@@ -289,7 +291,7 @@ def open_runs(
     clock: Clock | None = None,
     mtbf_hours: float = 24.0,
     usd_per_hour: float = 1.0,
-    usd_per_write: float = 0.0,
+    usd_per_write: float | None = None,
 ) -> RunStore:
     """Open a store of runs: a path such as `agent.db`, or `memory:`.
 
@@ -297,14 +299,18 @@ def open_runs(
     of the process, but power loss may take the last moments. `"economic"`: as "full", but within a
     cycle a repeatable result is written only when the loss to be expected has grown to the price of
     the write: a crash every `mtbf_hours`, the agent's time at `usd_per_hour`, a write at
-    `usd_per_write` and the time it is measured to take. Deeds and commits are as durable as ever.
+    `usd_per_write` (object storage: the list price of a request, if nothing is given; else 0) and the time it is
+    measured to take. Deeds and commits are as durable as ever.
     Raises `StoreUnavailable` if the path cannot be used, `FormatTooNew` if a newer release wrote
     it, `Misuse` for numbers that cannot be.
     """
     clock, economy = clock or SystemClock(), None
     if durability == "economic":
-        durability, economy = "full", _economy(mtbf_hours, usd_per_hour, usd_per_write)
+        given = 0.0 if usd_per_write is None else usd_per_write
+        durability, economy = "full", _economy(mtbf_hours, usd_per_hour, given)
     store = open_store(os.fspath(url), clock=clock.now, durability=durability, readonly=readonly, pause=clock.sleep)
+    if economy is not None and usd_per_write is None:
+        economy = replace(economy, usd_per_write=price_of_write(store))
     return RunStore(store, clock, economy)
 
 
