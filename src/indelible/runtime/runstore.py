@@ -21,7 +21,7 @@ from indelible.core.codec import GENERIC, pack, to_plain
 from indelible.core.costs import SECONDS_PER_HOUR, Economy
 from indelible.core.cycle import AgentSpec
 from indelible.core.inbox import Inbox, inbox_of, open_inbox
-from indelible.core.journal import Reader, Torn, read_all
+from indelible.core.journal import Torn, read_all
 from indelible.core.record import BUDGET, UNPRICED, CallRecord, Record, Wait
 from indelible.core.recovery import Recovered, recover
 from indelible.core.state import Shape, State
@@ -30,6 +30,7 @@ from indelible.drive.clock import Clock, SystemClock
 from indelible.drive.port import Port
 from indelible.errors import JournalDamaged, Misuse, StaleWriter, UnknownRun
 from indelible.runtime.actions import resolve
+from indelible.runtime.beginnings import beginning
 from indelible.runtime.holding import Holding, Observer
 from indelible.runtime.importing import must_not_be_imported
 from indelible.runtime.leases import Renewer
@@ -127,12 +128,17 @@ class RunStore:
         return found
 
     def events(self, run_id: str) -> Iterator[tuple[int, ev.Event]]:
-        """The whole journal, each event with its seq. A torn last batch ends it quietly."""
-        for opened in read_all(Reader(run_id), self.store.read(check_run_id(run_id))):
+        """The journal from its beginning on, each event with its seq. A torn last batch ends it quietly."""
+        begun = beginning(self.store, check_run_id(run_id))
+        for opened in read_all(begun.reader(), begun.batches):
             if isinstance(opened, Torn):
                 return
             for offset, event in enumerate(opened.events):
                 yield opened.after_seq + 1 + offset, event
+
+    def pruned(self, run_id: str) -> int:
+        """Up to which event a run's past was pruned; 0 if its journal begins at its first. Raises `JournalDamaged`."""
+        return beginning(self.store, check_run_id(run_id)).seq
 
     def meter(self, run_id: str) -> Meter:
         """What a run has written and what its calls have cost, read from its journal in one pass.
@@ -142,7 +148,7 @@ class RunStore:
         from indelible.runtime.meter import measured
 
         found = measured(self.store, check_run_id(run_id))
-        if not found.batches:
+        if not found.events and not found.batches and not found.notices:
             raise UnknownRun(f"there is no run {run_id!r} in {self.url}", hint="indelible ls", run=run_id)
         return found
 
