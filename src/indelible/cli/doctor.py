@@ -7,11 +7,12 @@ Invariant: exit code 0 unless something is bad; what is worth a note does not fa
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from dataclasses import asdict
 
-from indelible.cli.options import FAULT, FINISHED
+from indelible.cli.options import DEFAULT_STORE, FAULT, FINISHED
 from indelible.cli.reading import reading
 from indelible.cli.screen import dump, many, safe, say
 from indelible.runtime.doctoring import Examination, examine
@@ -58,4 +59,6 @@ def _say(found: Examination, store: str) -> None:
 
 def _command(hint: str, store: str) -> str:
     """A hint that is one of our commands names the store."""
+    if store == os.environ.get("INDELIBLE_STORE", DEFAULT_STORE):
+        return hint
     return _COMMAND.sub(lambda verb: f"{verb[0]} --store {shlex.quote(store)}", hint)

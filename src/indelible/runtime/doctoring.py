@@ -7,6 +7,7 @@ Invariant: every finding that is not "ok" carries what would help.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -110,16 +111,17 @@ def _skew(seconds: float) -> Finding:
 
 
 def _stands(entry: RunEntry, about: About, now: float) -> Iterator[Finding]:
-    run_id, status, show = entry.run_id, _status(entry), f"indelible show {entry.run_id}"
+    run_id, status, word = entry.run_id, _status(entry), shlex.quote(entry.run_id)
+    show = f"indelible show {word}"
     agent = entry.label.agent if entry.label else "NAME"
-    resume = f"indelible resume {run_id} AGENT.py:{agent}"
+    resume = f"indelible resume {word} AGENT.py:{agent}"
     if status == ARRIVING:
         yield Finding("orphans", f"run {run_id!r} is on its way here, and not all of it has arrived", "note", show)
         return
     if not entry.head:
         if not entry.live:
             yield Finding("orphans", f"run {run_id!r} was claimed and never accepted: nothing is lost, and it is not "
-                          "listed", "note", f"indelible delete {run_id} --yes")  # fmt: skip
+                          "listed", "note", f"indelible delete {word} --yes")  # fmt: skip
         return
     if entry.live:
         yield Finding("leases", f"run {run_id!r} is held by {describe(entry.owner)}")
@@ -133,7 +135,7 @@ def _stands(entry: RunEntry, about: About, now: float) -> Iterator[Finding]:
         yield Finding("leases", f"run {run_id!r} was to go on {now - wake_at:.0f} s ago", "note", resume)
     if about.in_doubt and not entry.live:
         yield Finding("notices", f"run {run_id!r}: {about.in_doubt} deed(s) in doubt", "note",
-                      f"indelible effects {run_id}")  # fmt: skip
+                      f"indelible effects {word}")  # fmt: skip
     if status == FAILED:
         yield Finding("notices", f"run {run_id!r} has failed", "note", show)
 
@@ -143,11 +145,13 @@ def _whole(runs: RunStore, entry: RunEntry) -> Iterator[Finding]:
     try:
         report = verify(runs, run_id)
     except IndelibleError as error:
-        yield Finding("integrity", f"run {run_id!r}: {error.what}", "bad", error.hint or f"indelible verify {run_id}")
+        yield Finding(
+            "integrity", f"run {run_id!r}: {error.what}", "bad", error.hint or f"indelible verify {shlex.quote(run_id)}"
+        )
         return
     if report.faults and entry.live:  # it may have been written to, or pruned, while it was read
         report = verify(runs, run_id)
-    hint = f"indelible verify {run_id}"
+    hint = f"indelible verify {shlex.quote(run_id)}"
     if report.faults:
         more = f" (and {len(report.faults) - 1} more)" if len(report.faults) > 1 else ""
         yield Finding("integrity", f"run {run_id!r}: {report.faults[0]}{more}", "bad", hint)
@@ -164,7 +168,7 @@ def _growth(runs: RunStore, entry: RunEntry) -> Iterator[Finding]:
     except IndelibleError:
         return  # said already
     run_id = entry.run_id
-    hint = f"indelible bill {run_id}"
+    hint = f"indelible bill {shlex.quote(run_id)}"
     yield from _heavy(meter, hint)
     sizes = meter.batches
     if meter.cycles >= FEW_CYCLES and len(sizes) >= FEW_CYCLES and meter.stored_bytes > SMALL_BYTES:

@@ -128,6 +128,8 @@ def drop_past(runs: RunStore, entry: RunEntry) -> Went:
 
 def _drop(runs: RunStore, entry: RunEntry, owner: str) -> Went:
     store, run_id, head = runs.store, entry.run_id, entry.head
+    if not entry.stored_bytes:
+        return Went(run_id, 0, "nothing of it is left")
     record = _folded(runs, run_id, owner)
     if record is None or record.seq != head:
         return Went(run_id, 0, "its last batch is torn; it can be pruned once the run has gone on")

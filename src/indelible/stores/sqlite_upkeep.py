@@ -127,7 +127,8 @@ def _version() -> Fact:
 
 def _modes(pool: SqlitePool, con: apsw.Connection) -> Iterator[Fact]:
     path = pool.file.path
-    mode = str(con.pragma("journal_mode"))
+    # By the file's header: one that is read without locks is taken for one without a log.
+    mode = "wal" if con.read("main", 0, 18, 1)[1] == b"\x02" else "a rollback journal"
     # A read-only connection has its own settings; what counts is what this library writes with.
     yield Fact("schema", f"version {con.pragma('user_version')}")
     if mode != "wal" and pool.file.wal:
