@@ -15,8 +15,8 @@ from indelible.stores.base import Batch, Label, Write, inbox_of
 from indelible.stores.owner import Owner
 from indelible.stores.redis import RedisStore, RedisStoreWarning
 from indelible.testing.conformance_kit import LABEL, entries, refused, write
-from tests.servers.proxy import Proxy
-from tests.servers.valkey import Aof, ValkeyServer
+from tests.servers.failover import Pair
+from tests.servers.valkey import ValkeyServer
 
 ENDED = Label("research", "finished", None, b"all of it")
 
@@ -35,37 +35,6 @@ def forgetful() -> Iterator[ValkeyServer]:
     """A server that keeps nothing on disk."""
     with ValkeyServer(None) as server:
         yield server.start()
-
-
-class Pair:
-    """A primary with a replica, and the address by which a worker reaches the one that is in charge."""
-
-    def __init__(self, aof: Aof = "always") -> None:
-        self.primary, self.replica = ValkeyServer(aof), ValkeyServer(aof)
-
-    def __enter__(self) -> Pair:
-        self.primary.start()
-        self.replica.start().follow(self.primary)
-        self.proxy = Proxy(self.primary.port)
-        self.url = f"redis://127.0.0.1:{self.proxy.port}/0"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.proxy.__exit__()
-        self.primary.close()
-        self.replica.close()
-
-    def part(self) -> None:
-        """What is written from now on reaches the primary only."""
-        # The replica has all that was written until now; then it looks for a primary where there is none.
-        self.primary.run("WAIT", 1, 60_000)
-        self.replica.run("REPLICAOF", "127.0.0.1", 1)
-
-    def fail_over(self) -> None:
-        """The primary dies, and the replica takes its place."""
-        self.primary.kill()
-        self.replica.run("REPLICAOF", "NO", "ONE")
-        self.proxy.lead_to(self.replica.port)
 
 
 def seqs(store: RedisStore, run_id: str = "a") -> list[int]:

@@ -52,6 +52,8 @@ class ValkeyServer:
         self.options: tuple[str, ...] = options
         self.folder = Path(tempfile.mkdtemp(prefix="indelible-vk-"))
         self.log: list[str] = []
+        self.password: str | None = None
+        """With which `run` speaks to it, if it was given one."""
         self._owner = os.getpid()
         self._number = itertools.count(1)
         self._server: subprocess.Popen[str] | None = None
@@ -120,8 +122,9 @@ class ValkeyServer:
     def stop(self) -> None:
         """End it in good order: what it keeps on disk is there when it starts again."""
         if self._server is not None:
-            self.thaw()
-            self._server.terminate()
+            if self._server.poll() is None:
+                self.thaw()
+                self._server.terminate()
             self._server.wait(READY_S)
             self._server = None
 
@@ -135,7 +138,7 @@ class ValkeyServer:
 
     def run(self, *command: str | int | bytes) -> Any:
         """What it answers to a command."""
-        with redis.Redis(port=self.port, protocol=2, decode_responses=True) as client:
+        with redis.Redis(port=self.port, password=self.password, protocol=2, decode_responses=True) as client:
             return client.execute_command(*command)
 
     def follow(self, primary: ValkeyServer) -> None:

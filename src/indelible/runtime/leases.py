@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 
 from indelible.core.cycle import Live
-from indelible.errors import IndelibleError, RunBusy, StaleWriter, StoreUnavailable, UnknownRun
+from indelible.errors import IndelibleError, StoreUnavailable
 from indelible.stores.base import Store
 
 TTL_S = 30.0
@@ -60,7 +60,7 @@ class Renewer:
                 epoch = self._store.claim(live.record.run_id, hold.owner, self._ttl_s)
             except StoreUnavailable:
                 continue  # the store will say at the next append whether the run is still ours
-            except (RunBusy, UnknownRun, StaleWriter) as error:
+            except IndelibleError as error:  # taken over, deleted, or its end is missing: it is not for us to go on
                 self._lose(hold, error)
             else:
                 if epoch != live.epoch:

@@ -201,8 +201,8 @@ class RedisStore:
             text = f"{self.url}: durability='os', and {server.promise()}"
         elif server.awaited is not None and not (server.aof and server.fsync == "always"):
             text = (
-                f"{self.url}: the server syncs its file {server.fsync}, so each commit waits for that, up to a second "
-                "or two; appendfsync always would take milliseconds: CONFIG SET appendfsync always"
+                f"{self.url}: {server.when}, so each commit waits for the disk, up to a second or two; "
+                "appendfsync always would take milliseconds: CONFIG SET appendfsync always"
             )
         else:
             return

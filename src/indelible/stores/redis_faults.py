@@ -37,8 +37,8 @@ _KNOWN = (
            f"unset {PASSWORD}, and no password in the URL"),
     _Known("Authentication required", Misuse, "asks for a password", f"export {PASSWORD}=…"),
     _Known("NOPERM", Misuse, "does not let this user do that",
-           "ACL SETUSER indelible on '>PASSWORD' '~PREFIX:*' +@read +@write +@scripting +@connection +info +time +wait"
-           " +waitaof"),
+           "ACL SETUSER indelible on '>PASSWORD' '~PREFIX:*' +@read +@write +@scripting +@connection +@transaction"
+           " +info +time +wait +waitaof"),
     _Known("WRONGTYPE", Misuse, "holds something else under a key of this store", "another prefix: ?prefix=agents"),
     _Known("MOVED", Misuse, "is part of a cluster; this release speaks to single servers",
            "a server with cluster-enabled no"),
@@ -103,7 +103,10 @@ def _reason(error: Exception, text: str, place: Place) -> tuple[str, str]:
     if "max number of clients" in text:
         return "takes no more connections", "CONFIG SET maxclients 10000"
     if isinstance(error, redis.TimeoutError):
-        return f"did not answer within {place.timeout_ms} ms", f"{ping}; or more time: ?timeout_ms=60000"
+        other = (
+            "redis:// instead of rediss:// if it does not speak TLS" if place.tls else "more time: ?timeout_ms=60000"
+        )
+        return f"did not answer within {place.timeout_ms} ms", f"{ping}; or {other}"
     if "CERTIFICATE_VERIFY" in text:
         return "has a certificate that is not trusted here", "?ca=/path/to/ca.pem"
     if "SSL" in text or "WRONG_VERSION_NUMBER" in text:

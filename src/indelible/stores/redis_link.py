@@ -215,7 +215,11 @@ class Link:
         wire.look()
         server = wire.server.under(self.place, self._durability, self.readonly)
         wire.server = server
-        found = wire.exchange([("GET", f"{self._index}:format")])[0]
+        # Deleting what is not there tells whether this user may write, also where there is no memory for more.
+        probe = [] if self.readonly else [("DEL", f"{self._index}:probe")]
+        found, *may = wire.exchange([("GET", f"{self._index}:format"), *probe])
+        if may and isinstance(may[0], Exception):
+            raise may[0]
         if found is None and not self.readonly:
             self._must_be_free(wire)
             made, found = wire.exchange([("SETNX", f"{self._index}:format", FORMAT), ("GET", f"{self._index}:format")])
@@ -282,17 +286,24 @@ class _Wire:
 
     def load(self) -> None:
         """Have the server know the scripts."""
-        self.exchange([("SCRIPT", "LOAD", str(script)) for script in ALL])
+        for answer in self.exchange([("SCRIPT", "LOAD", str(script)) for script in ALL]):
+            if isinstance(answer, Exception):
+                raise answer
 
     def look(self) -> None:
         """Ask the server what it is. A managed server may keep some of it to itself."""
-        info, fsync, me = self.exchange([("INFO",), ("CONFIG", "GET", "appendfsync"), ("CLIENT", "INFO")])
+        info, fsync, me = self.exchange([("INFO",), ("CONFIG", "GET", "*appendfsync*"), ("CLIENT", "INFO")])
         if isinstance(info, Exception):
             if not isinstance(info, redis.ResponseError):
                 raise info
             info = b""
         told = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
-        policy = fsync[1].decode() if isinstance(fsync, list) and len(fsync) == 2 else None
+        policy = None
+        if isinstance(fsync, list):
+            settings = {name.decode(): value.decode() for name, value in zip(fsync[::2], fsync[1::2], strict=True)}
+            policy = settings.get("appendfsync")
+            if settings.get("no-appendfsync-on-rewrite") == "yes":
+                policy = f"{policy}, but not while it is rewritten"
         words = me.decode().split() if isinstance(me, bytes) else []
         address = next((word[6:] for word in words if word.startswith("laddr=")), "")
         self.server = Server.read(told, policy, address)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from indelible.errors import StoreUnavailable
+from indelible.errors import Misuse, StoreUnavailable
 from indelible.stores.base import Fact
 from indelible.stores.redis_url import Place
 
@@ -65,6 +65,8 @@ class Server:
     fsync: str
     maxmemory: int
     policy: str
+    writing: str
+    mode: str
     uptime_s: int
     memory: int
     waitaof: bool
@@ -95,6 +97,8 @@ class Server:
             fsync=UNKNOWN if fsync is None else fsync,
             maxmemory=int(info.get("maxmemory", "0")),
             policy=info.get("maxmemory_policy", UNKNOWN),
+            writing=info.get("aof_last_write_status", "ok"),
+            mode=info.get("server_mode") or info.get("redis_mode", "standalone"),
             uptime_s=int(info.get("uptime_in_seconds", "0")),
             memory=int(info.get("used_memory_rss", "0")),
             waitaof=major >= [7, 2],
@@ -102,6 +106,12 @@ class Server:
 
     def under(self, place: Place, durability: str, readonly: bool) -> Server:
         """This server with what a write will wait for. Raises `StoreUnavailable` if it cannot keep what is asked."""
+        if self.mode != "standalone":
+            raise Misuse(
+                f"the server at {place.named} runs as {self.mode}; this release speaks to single servers",
+                hint="cluster-enabled no   # or the address of the primary, if that is a sentinel",
+                store=place.shown,
+            )
         if self.loading:
             raise StoreUnavailable(
                 f"the server at {place.named} is still loading its data", hint="run again in a moment",
@@ -145,6 +155,13 @@ class Server:
             )
         if self.fsync != "always" and not self.waitaof:
             raise _no_waitaof(self, place)
+
+    @property
+    def when(self) -> str:
+        """When its file is synced, in words."""
+        if self.fsync == UNKNOWN:
+            return "the server does not tell when it syncs its file"
+        return f"the server syncs its file: {self.fsync}"
 
     @property
     def durable(self) -> bool:
@@ -201,6 +218,8 @@ class Server:
             yield Fact(
                 "appendfsync", self.fsync, "ok" if good else "bad", "" if good else "CONFIG SET appendfsync always"
             )
+        if self.writing != "ok":
+            yield Fact("writing to disk", self.writing, "bad", "df -h   # on the server")
         evicts = self.policy.startswith("allkeys")
         yield Fact(
             "maxmemory-policy", f"{self.policy}, maxmemory {self.maxmemory or 'unlimited'}",
@@ -213,7 +232,7 @@ class Server:
 
 def _no_waitaof(server: Server, place: Place) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the server at {place.named} ({server.version}) syncs its file {server.fsync}, and is too old for WAITAOF, "
+        f"{place.named}: {server.when}, and is too old ({server.version}) for WAITAOF, "
         "by which a write could wait for the disk (Redis 7.2, Valkey 7.2)",
         hint="CONFIG SET appendfsync always",
         store=place.shown,
