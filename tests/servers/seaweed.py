@@ -11,7 +11,6 @@ import atexit
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -93,30 +92,23 @@ class SeaweedServer:
         self._process = subprocess.Popen(
             [program, "server", "-ip=127.0.0.1", "-s3", f"-s3.port={s3}", f"-s3.config={config}",
              f"-dir={self._folder}", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
-             "-master.volumeSizeLimitMB=64"],
+             "-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s", "-master.heartbeatInterval=100ms"],
             stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         self._wait()
         return self
 
-    def kill(self) -> None:
-        """SIGKILL."""
-        self._end(signal.SIGKILL)
-
     def stop(self) -> None:
-        """End it, and remove its data."""
-        self._end(signal.SIGTERM)
+        """End it, and remove its data. Asked politely, it would take ten seconds to forget what is removed anyway."""
+        self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _end(self, how: signal.Signals) -> None:
+    def kill(self) -> None:
+        """SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
-            process.send_signal(how)
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.kill()
+            process.wait()
         if self._log is not None:
             self._log.close()
 
