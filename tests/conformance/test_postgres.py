@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from indelible.errors import StoreUnavailable
-from indelible.stores.base import Batch, Fact, Label, Query, Store, Upkeep, Write
+from indelible.stores.base import Batch, Fact, Label, Query, Store, Upkeep, Write, inbox_of
 from indelible.stores.postgres import _LIST, PostgresStore
 from indelible.stores.postgres_pool import PostgresPool
 from indelible.testing.conformance import SharedStoreConformance, StoreConformance
@@ -235,6 +235,40 @@ def test_facts_of_a_store_that_is_not_whole(url: str) -> None:
         assert fact(store, "orphans").value == "1 batches and 1 snapshots of no run"
         assert fact(store, "journals").verdict == "bad"
         assert "'a'" in fact(store, "journals").value
+
+
+def test_deleted_while_others_write(url: str) -> None:
+    """B69 B70: whoever comes first, nothing is left behind, nor comes back; also of an inbox that is just made."""
+    names = [f"run-{number}" for number in range(40)]
+    with closing(PostgresStore(url)) as one, closing(PostgresStore(url)) as two:
+        held(one, *names)
+
+        def write_all() -> None:
+            for name in names:
+                inbox = inbox_of(name)
+                for at in range(3):
+                    one.append([write(name, at, label=LABEL), write(inbox, at, epoch=0)])
+
+        def delete_all() -> None:
+            for name in names:
+                two.delete(name)
+
+        in_threads(write_all, delete_all)
+        assert entries(one) == []
+        assert fact(one, "orphans").value == "none"
+        assert fact(one, "runs").value == "0 and 80 tombstones"
+        assert [list(one.read(inbox_of(name))) for name in names] == [[]] * 40
+
+
+def test_of_several_hosts_the_one_that_answers(url: str) -> None:
+    """The first takes no connection, and the URL that the store gives names both again."""
+    where = psycopg.conninfo.conninfo_to_dict(url)
+    several = f"postgresql://postgres@/{where['dbname']}?host=127.0.0.1,127.0.0.1&port=1,{where['port']}"
+    with closing(PostgresStore(several)) as store:
+        held(store, "a")
+        with closing(PostgresStore(store.url, readonly=True)) as again:
+            assert again.url == store.url
+            assert [entry.run_id for entry in entries(again)] == ["a"]
 
 
 def test_space_is_given_back(url: str) -> None:

@@ -155,7 +155,7 @@ class PostgresStore:
         """Raises `StoreUnavailable`, `Misuse`, `FormatTooNew` or `JournalDamaged` before anything is promised."""
         if durability not in ("full", "os"):
             raise Misuse(f"durability={durability!r} is not known", hint='durability="full" or durability="os"')
-        place = place_of(url)
+        place = place_of(url, readonly)
         self.url = place.url
         self.durable = durability == "full"
         self._clock = clock

@@ -38,8 +38,11 @@ class Place(NamedTuple):
     name: str
 
 
-def place_of(url: str) -> Place:
-    """Read a URL as libpq does. Raises `Misuse`, without showing what may be a password."""
+def place_of(url: str, readonly: bool = False) -> Place:
+    """Read a URL as libpq does, without showing what may be a password: raises `Misuse`.
+
+    Of several hosts the one that takes writes is wanted, unless `readonly`.
+    """
     front = url.partition("?")[0].split("://", 1)[-1]
     if front.count("@") > 1 or "@" in front.partition("/")[2]:
         raise _unreadable("a '@' or '/' in a user name or password must be written %40 or %2F")
@@ -54,7 +57,7 @@ def place_of(url: str) -> Place:
     hidden = {one.keyword.decode() for one in options if (one.dispchar or b"").startswith(_SECRET)}
     shown = {key: value for key, value in given.items() if key not in hidden}
     wanted = {**_DEFAULTS, **given}
-    if "," in given.get("host", ""):
+    if "," in given.get("host", "") and not readonly:
         wanted.setdefault("target_session_attrs", "read-write")  # after a failover, the one that was promoted
     usual = {one.keyword.decode(): one.val.decode() for one in standing if one.val is not None}
     return Place(make_conninfo(**wanted), _url(shown), _name({**usual, **given}))
