@@ -19,7 +19,7 @@ import threading
 import time
 from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import obstore
 from obstore.exceptions import BaseError
@@ -30,11 +30,17 @@ READ_KEY, READ_SECRET = "indelible-readers", "nor-this-one"
 REGION = "us-east-1"
 BUCKET = "tests"
 _READY_S = 90.0
+_TRIES = 5
 _GRPC = 10_000
 """Each of its ports has a second one, this much above it."""
 
 _shared: SeaweedServer | None = None
 _numbers = count()
+_starts = count()
+
+
+class EndedError(RuntimeError):
+    """The server ended before it took an object."""
 
 
 class SeaweedServer:
@@ -43,6 +49,7 @@ class SeaweedServer:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="seaweed-"))
         self._ports = _free_ports(4)
+        self._started = False
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -50,6 +57,15 @@ class SeaweedServer:
     def endpoint(self) -> str:
         """Where it listens."""
         return f"http://127.0.0.1:{self._ports[0]}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a client of obstore takes besides the bucket's name."""
+        return {
+            "endpoint": self.endpoint, "access_key_id": KEY, "secret_access_key": SECRET, "region": REGION,
+            "client_options": {"allow_http": True}, "virtual_hosted_style_request": False,
+            "retry_config": {"max_retries": 0},
+        }  # fmt: skip
 
     @property
     def environment(self) -> dict[str, str]:
@@ -63,10 +79,7 @@ class SeaweedServer:
 
     def bucket(self, name: str) -> S3Store:
         """A client of obstore for one bucket, which its first object makes."""
-        return S3Store(
-            name, endpoint=self.endpoint, access_key_id=KEY, secret_access_key=SECRET, region=REGION,
-            client_options={"allow_http": True}, virtual_hosted_style_request=False, retry_config={"max_retries": 0},
-        )  # fmt: skip
+        return S3Store(name, **self.options)
 
     def url(self, folder: str, bucket: str = BUCKET) -> str:
         """The URL of a store there."""
@@ -86,6 +99,21 @@ class SeaweedServer:
             _identity("writer", KEY, SECRET, ["Admin", "Read", "Write", "List", "Tagging"]),
             _identity("reader", READ_KEY, READ_SECRET, ["Read", "List"]),
         ]}))  # fmt: skip
+        for tries_left in range(_TRIES - 1, -1, -1):
+            self._launch(config)
+            try:
+                self._wait()
+                break
+            except EndedError:
+                self.kill()
+                if not tries_left:
+                    raise
+                if not self._started:  # somebody else was quicker to take one of them
+                    self._ports = _free_ports(4)
+        self._started = True
+        return self
+
+    def _launch(self, config: Path) -> None:
         s3, master, volume, filer = self._ports
         program = Path(sys.executable).with_name("weed")
         self._log = open(self._folder / "log", "ab")  # noqa: SIM115  # open for as long as the server runs
@@ -95,8 +123,6 @@ class SeaweedServer:
              "-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s", "-master.heartbeatInterval=100ms"],
             stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        self._wait()
-        return self
 
     def stop(self) -> None:
         """End it, and remove its data. Asked politely, it would take ten seconds to forget what is removed anyway."""
@@ -120,7 +146,7 @@ class SeaweedServer:
         while True:
             assert self._process is not None
             if self._process.poll() is not None:
-                raise RuntimeError(f"weed ended with {self._process.returncode}: {self._last_words()}")
+                raise EndedError(f"weed ended with {self._process.returncode}: {self._last_words()}")
             try:
                 obstore.put(client, "ready", b"x")
                 return
@@ -149,9 +175,9 @@ def _identity(name: str, key: str, secret: str, actions: list[str]) -> dict[str,
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that are free together with their second ones."""
+    """Ports that are free together with their second ones; others than the last time it was asked."""
     found: list[int] = []
-    for port in range(12_000 + os.getpid() % 400 * 20, 22_000):
+    for port in range(12_000 + (os.getpid() % 400 + next(_starts)) % 480 * 20, 22_000):
         if len(found) == count:
             break
         if all(_is_free(number) for number in (port, port + _GRPC)):
