@@ -111,6 +111,7 @@ def test_a_store_of_the_first_schema_is_read_as_it_is(path: str) -> None:
     with closing(SqliteStore(path, readonly=True)) as store:
         assert [batch.data for batch in store.read("old")] == [b"a", b"b"]
         assert [entry.run_id for entry in entries(store)] == ["old"]
+        assert [fact.name for fact in store.facts() if fact.verdict == "bad"] == ["permissions"]
         assert Path(path).read_bytes() == before
         with closing(SqliteStore(path)) as writer:
             writer.put_snapshot("old", 1, b"t", begins=True)

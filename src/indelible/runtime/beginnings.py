@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Protocol
 
 from indelible.core import snapshots
 from indelible.core.arriving import BEGINS_LATER, marked
@@ -18,7 +19,18 @@ from indelible.core.journal import Batch, Reader, seed
 from indelible.core.record import Record
 from indelible.core.recovery import NEWEST
 from indelible.errors import JournalDamaged
-from indelible.stores.base import Store
+
+
+class Source(Protocol):
+    """What a journal is read from: a store, or what holds runs as one does."""
+
+    def read(self, run_id: str, after_seq: int = 0) -> Iterator[Batch]:
+        """See `Store.read`."""
+        ...
+
+    def get_snapshot(self, run_id: str, at_most_seq: int) -> tuple[int, bytes] | None:
+        """See `Store.get_snapshot`."""
+        ...
 
 
 @dataclass(slots=True)
@@ -40,7 +52,7 @@ class Beginning:
         return Reader(self.record.run_id, self.record.chain or seed(self.record.run_id), self.seq)
 
 
-def beginning(store: Store, run_id: str) -> Beginning:
+def beginning(store: Source, run_id: str) -> Beginning:
     """A run's journal from its beginning on; nothing but the first batch is read yet.
 
     Raises `JournalDamaged` if what stands for a pruned past is not there, or does not verify. A run that is not in the

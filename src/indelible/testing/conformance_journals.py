@@ -1,7 +1,7 @@
 """The part of the conformance suite about journals, inboxes and snapshots.
 
 Owns: the checks of `append`, `read`, `put_snapshot`, `get_snapshot`, `delete` and `close`.
-Must never: sleep, skip, or use anything of a store but the `Store` methods.
+Must never: sleep, skip, or use anything of a store but the `Store` methods and what it may offer besides.
 Invariant: as for `indelible.testing.conformance`.
 """
 
@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from indelible.errors import IndelibleError, LeaseLost, Misuse, StaleWriter, StoreUnavailable, UnknownRun
-from indelible.stores.base import Batch, Query, Write, inbox_of
+from indelible.stores.base import Batch, Query, Sweeping, Write, inbox_of
 from indelible.stores.owner import Owner
 from indelible.testing.conformance_kit import LABEL, SteppedClock, StoreFixture, entries, in_threads, refused, write
 
@@ -394,6 +394,23 @@ class DeleteConformance(StoreFixture):
             assert entries(store, Query(run_ids=("a",))) == []
             assert len(list(store.read("ab"))) == len(list(store.read(inbox_of("ab")))) == 1
             assert store.get_snapshot("ab", 1) == (1, b"s")
+
+    def test_many_at_once_if_nobody_holds_them(self, tmp_path: Path) -> None:
+        """B111 B69: what a store may offer besides; held runs, and those that have gone on, stay."""
+        with self.claimed(tmp_path, *(f"r{number}" for number in range(50)), "held", "on") as store:
+            ids = [f"r{number}" for number in range(50)]
+            store.append([write(run_id, 0) for run_id in (*ids, "held", "on")])
+            store.append([write(inbox_of("r3"), 0, epoch=0), write("on", 1)])
+            for run_id in (*ids, "on"):
+                store.claim(run_id, Owner.here("test"), 0.0)
+            if not isinstance(store, Sweeping):
+                return
+            wanted = [*((run_id, 1) for run_id in ids), ("held", 1), ("on", 1), ("nobody", 0), ("r7", 1)]
+            assert store.delete_idle(wanted) == [True] * 50 + [False] * 4
+            assert sorted(entry.run_id for entry in entries(store)) == ["held", "on"]
+            late = store.append([write("r3", 1), write(inbox_of("r3"), 1, epoch=0), write(inbox_of("r4"), 0, epoch=0)])
+            assert all(isinstance(answer, StaleWriter) for answer in late)
+            assert store.append([write("held", 1)]) == [None]
 
     def test_a_message_does_not_revive_a_run_without_inbox(self, tmp_path: Path) -> None:
         """B69."""
