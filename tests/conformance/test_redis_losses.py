@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from indelible.errors import JournalDamaged, LeaseLost, RunBusy, StaleWriter, StoreUnavailable, UnknownRun
+from indelible.runtime.leases import Hold, Renewer
 from indelible.stores.base import Batch, Label, Write, inbox_of
 from indelible.stores.owner import Owner
 from indelible.stores.redis import RedisStore, RedisStoreWarning
@@ -225,6 +228,13 @@ def test_more_is_lost_than_is_in_memory(forgetful: ValkeyServer) -> None:
         assert other is None, "the other run is not to blame"
         refused(JournalDamaged, lambda: store.claim("a", "worker-1", 30.0))
         assert seqs(store) == []
+        holds = [Hold(cast(Any, Mock(record=Mock(run_id=name), epoch=1, lost="")), "worker-1") for name in "ab"]
+        with closing(Renewer(store)) as renewer:
+            for hold in holds:
+                renewer.add(hold)
+            renewer.renew()
+        assert "events 1 to 20" in holds[0].live.lost
+        assert not holds[1].live.lost, "the renewal of the others goes on"
 
 
 def test_a_restarted_worker_finds_nothing(forgetful: ValkeyServer) -> None:
@@ -279,6 +289,7 @@ def test_a_restart_of_a_server_that_may_have_lost_a_second() -> None:
             store.claim("a", "worker-1", 30.0)
             store.append([write("a", 0)])
             store.claim("a", "worker-1", 0)
+        server.run("WAITAOF", 1, 0, 60_000)  # or the run as a whole may be gone
         server.kill()
         server.start()
         with opened(server.url) as store:

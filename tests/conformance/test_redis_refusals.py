@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
@@ -322,6 +322,27 @@ def test_values_that_no_server_takes() -> None:
         assert isinstance(large, Misuse)
         assert good is None
         refused(Misuse, lambda: store.put_snapshot("a", 1, b"x" * (512 << 20)))
+
+
+def test_ten_processes_open_a_new_store_at_once() -> None:
+    """B79: one makes it, all find it, and what the first has written already is not taken for somebody else's."""
+    url = server().fresh()
+
+    def work(number: int) -> Callable[[Child], None]:
+        def opening(test: Child) -> None:
+            test.hear()
+            with closing(RedisStore(url)) as store:
+                store.claim(f"run-{number}", "o", 30.0)
+                assert store.append([write(f"run-{number}", 0), write(f"run-{number}", 1)]) == [None, None]
+
+        return opening
+
+    children = [Child(work(number)) for number in range(10)]
+    for child in children:
+        child.say("go")
+    assert [child.ended() for child in children] == [0] * 10
+    with closing(RedisStore(url, readonly=True)) as store:
+        assert sorted((entry.run_id, entry.head) for entry in entries(store)) == [(f"run-{n}", 2) for n in range(10)]
 
 
 def test_both_sides_of_a_fork() -> None:

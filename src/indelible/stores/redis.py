@@ -191,6 +191,7 @@ class RedisStore:
         if os.getpid() != self._pid:
             self._pid = os.getpid()
             self._memory.forget_all()
+            self._recovery.after_fork()
 
     def _now(self) -> str:
         return "" if self._clock is None else repr(self._clock())

@@ -246,9 +246,9 @@ class Link:
                 return  # SCAN is not for this user; a key of another type will be refused when it is met
             cursor, found = answer
             foreign = [key for key in found if not key.startswith(self._index.encode())]
-            if foreign:
+            if foreign and wire.exchange([("EXISTS", f"{self._index}:format")])[0] != 1:
                 raise self._foreign(ascii(foreign[0].decode("utf-8", "replace")[len(self.place.prefix) + 1 :][:40]))
-            if cursor == b"0":
+            if foreign or cursor == b"0":  # another process has just made the store, and written to it
                 return
 
     def _foreign(self, key: str) -> Misuse:

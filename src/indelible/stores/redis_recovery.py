@@ -60,6 +60,10 @@ class Recovery:
         self._keys = keys
         self._memory = memory
         self._now = now
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """A thread of the parent may hold the lock, and is not here."""
         self._mutex = threading.Lock()
 
     def claim(self, run_id: str, owner: str, ttl_s: float) -> int:

@@ -43,9 +43,9 @@ class Stamp(NamedTuple):
         """The stamp that `text` is, or None if it is none."""
         try:
             run_id, replication, address, local, acknowledged, replicas = json.loads(text)
+            return cls(str(run_id), str(replication), str(address), local is True, int(acknowledged), int(replicas))
         except (ValueError, TypeError):
             return None
-        return cls(str(run_id), str(replication), str(address), local is True, int(acknowledged), int(replicas))
 
 
 @dataclass(frozen=True, slots=True)
