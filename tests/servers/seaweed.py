@@ -114,13 +114,15 @@ class SeaweedServer:
         return self
 
     def _launch(self, config: Path) -> None:
+        # No reports to its makers, and no listeners at ports that two servers would share.
         s3, master, volume, filer = self._ports
         program = Path(sys.executable).with_name("weed")
         self._log = open(self._folder / "log", "ab")  # noqa: SIM115  # open for as long as the server runs
         self._process = subprocess.Popen(
             [program, "server", "-ip=127.0.0.1", "-s3", f"-s3.port={s3}", f"-s3.config={config}",
              f"-dir={self._folder}", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
-             "-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s", "-master.heartbeatInterval=100ms"],
+             "-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s", "-master.heartbeatInterval=100ms",
+             "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"],
             stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
