@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,9 +61,7 @@ class ValkeyServer:
         self._watch = subprocess.Popen(
             ["/bin/sh", "-c", _WATCH, "watch", str(self.folder)], stdin=subprocess.PIPE, start_new_session=True
         )
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
 
     @property
     def url(self) -> str:
@@ -170,6 +169,18 @@ class ValkeyServer:
         self.close()
 
 
+def free_port() -> int:
+    """A port that is free, and that no outgoing connection is given while its server is down."""
+    for _ in range(1000):
+        port = 10_000 + (os.getpid() * 101 + next(_ports)) % 20_000
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
+_ports = itertools.count()
 _shared: dict[tuple[int, Aof, Sequence[str]], ValkeyServer] = {}
 
 

@@ -267,7 +267,9 @@ class _Wire:
     def __init__(self, place: Place) -> None:
         timeout = place.timeout_ms / 1000
         kind: Any = redis.SSLConnection if place.tls else redis.Connection
-        extra: dict[str, Any] = {"ssl_ca_certs": place.ca} if place.tls and place.ca else {}
+        extra: dict[str, Any] = {}
+        if place.tls:
+            extra = {"ssl_cert_reqs": "required", "ssl_check_hostname": True, "ssl_ca_certs": place.ca or None}
         # A wait on the server's side takes up to `timeout` by itself.
         self._connection: Any = kind(
             host=place.host, port=place.port, db=place.database, username=place.user or None,
@@ -294,9 +296,7 @@ class _Wire:
         """Ask the server what it is. A managed server may keep some of it to itself."""
         info, fsync, me = self.exchange([("INFO",), ("CONFIG", "GET", "*appendfsync*"), ("CLIENT", "INFO")])
         if isinstance(info, Exception):
-            if not isinstance(info, redis.ResponseError):
-                raise info
-            info = b""
+            raise info
         told = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
         policy = None
         if isinstance(fsync, list):

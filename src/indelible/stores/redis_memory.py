@@ -96,7 +96,9 @@ class Memory:
         """Nobody knows whether this write has landed."""
         with self._lock:
             held = self._held.get(write.run_id)
-            if held is not None and held.epoch == write.epoch and write.batch.after_seq >= held.head:
+            if held is None or held.epoch != write.epoch or write.batch.after_seq < held.head:
+                return
+            if write not in held.unsure:
                 held.unsure.append(write)
 
     def landed(self, write: Write) -> None:

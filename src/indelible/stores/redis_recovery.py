@@ -73,15 +73,7 @@ class Recovery:
         self._link.look_again()
         held = self._memory.of(run_id)
         if held is not None and held.owner == owner:
-            head = held.head
-            answer = self._claim(run_id, owner, ttl_s, mine=held.token)
-            if answer.word == "deleted":
-                raise self._gone(run_id)
-            if answer.word == "ours" and int(answer.head) >= head:
-                self._memory.hold(held)
-                return held.epoch
-            same = answer.word == "ours" or self._is_before(held, answer.token, answer.head)
-            if same and self._restore(held, answer.head, answer.token):
+            if self._renew(held, ttl_s):
                 return held.epoch
             self._memory.release(run_id)  # another has claimed it meanwhile
         return self._take(run_id, owner, ttl_s)
@@ -143,6 +135,22 @@ class Recovery:
             why = f"{error.what}; its server keeps nothing on disk, and was started {server.uptime_s} s ago"
             error = type(error)(why, hint=error.hint, **error.ids)
         return error
+
+    def _renew(self, held: Held, ttl_s: float) -> bool:
+        """Renew our claim, and make good what the server has lost under it. False if the run is another's now."""
+        for _ in range(TRIES):
+            head = held.head
+            answer = self._claim(held.run_id, held.owner, ttl_s, mine=held.token)
+            if answer.word == "deleted":
+                raise self._gone(held.run_id)
+            if answer.word == "ours" and int(answer.head) >= head:
+                held.ttl_s = ttl_s
+                return True
+            if answer.word != "ours" and not self._is_before(held, answer.token, answer.head):
+                return False
+            if self._restore(held, answer.head, answer.token):
+                return True  # else an append may have done it at the same moment: look again
+        return False
 
     def _take(self, run_id: str, owner: str, ttl_s: float) -> int:
         """Claim a run of which this process holds nothing."""
