@@ -165,7 +165,7 @@ def test_a_user_who_may_only_read(guarded: ValkeyServer) -> None:
 def test_the_least_that_a_user_needs(guarded: ValkeyServer) -> None:
     """The rights that the page on this store and the hint name are enough for all of it."""
     error = refused(Misuse, lambda: RedisStore(guarded_url(guarded, "reader", query="?prefix=least")))
-    _, _, name, *rights = error.hint.replace("'", "").split()
+    _, _, _, name, *rights = error.hint.replace("'", "").split()
     guarded.run("ACL", "SETUSER", name, *(SECRET.join(right.split("PASSWORD")) for right in rights))
     with pytest.warns(RedisStoreWarning, match="does not tell when it syncs its file"):
         store = RedisStore(guarded_url(guarded, name, query="?prefix=least"))
@@ -219,6 +219,10 @@ def test_a_server_that_syncs_every_second() -> None:
         store.claim("a", "o", 30.0)
         assert store.append([write("a", 0), write("a", 1)]) == [None, None]
         assert int(everysec.run("INFO", "persistence")["aof_pending_bio_fsync"]) == 0
+    with closing(RedisStore(store.url, readonly=True)) as store:
+        facts = {fact.name: fact for fact in store.facts()}
+        assert facts["appendfsync"].value == "everysec: each commit waits for the disk"
+        assert {fact.verdict for fact in facts.values()} == {"ok", "note"}
     with pytest.warns(RedisStoreWarning, match="the last second or two"):
         RedisStore(everysec.fresh(), durability="os").close()
     with pytest.warns(RedisStoreWarning, match="not yet written to disk"):

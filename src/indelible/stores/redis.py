@@ -203,7 +203,7 @@ class RedisStore:
         elif server.awaited is not None and not (server.aof and server.fsync == "always"):
             text = (
                 f"{self.url}: {server.when}, so each commit waits for the disk, up to a second or two; "
-                "appendfsync always would take milliseconds: CONFIG SET appendfsync always"
+                "appendfsync always would take milliseconds: redis-cli CONFIG SET appendfsync always"
             )
         else:
             return

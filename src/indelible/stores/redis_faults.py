@@ -37,8 +37,8 @@ _KNOWN = (
            f"unset {PASSWORD}, and no password in the URL"),
     _Known("Authentication required", Misuse, "asks for a password", f"export {PASSWORD}=…"),
     _Known("NOPERM", Misuse, "does not let this user do that",
-           "ACL SETUSER indelible on '>PASSWORD' '~PREFIX:*' +@read +@write +@scripting +@connection +@transaction"
-           " +info +time +wait +waitaof"),
+           "redis-cli ACL SETUSER indelible on '>PASSWORD' '~PREFIX:*' +@read +@write +@scripting +@connection"
+           " +@transaction +info +time +wait +waitaof"),
     _Known("WRONGTYPE", Misuse, "holds something else under a key of this store", "another prefix: ?prefix=agents"),
     _Known("MOVED", Misuse, "is part of a cluster; this release speaks to single servers",
            "a server with cluster-enabled no"),
@@ -52,13 +52,14 @@ _KNOWN = (
     _Known("NOREPLICAS", StoreUnavailable, "has fewer replicas than it must have to take writes",
            "redis-cli info replication"),
     _Known("OOM", StoreUnavailable, "has no memory left (maxmemory) for another write",
-           "CONFIG SET maxmemory …; or: indelible prune"),
+           "redis-cli CONFIG SET maxmemory …; or: indelible prune"),
     _Known("LOADING", StoreUnavailable, "is still loading its data", "run again in a moment"),
     _Known("MASTERDOWN", StoreUnavailable, "is a replica without a primary", "redis-cli info replication"),
     _Known("BUSY", StoreUnavailable, "is busy with somebody's script", "redis-cli script kill"),
-    _Known("max number of clients", StoreUnavailable, "takes no more connections", "CONFIG SET maxclients 10000"),
+    _Known("max number of clients", StoreUnavailable, "takes no more connections",
+           "redis-cli CONFIG SET maxclients 10000"),
     _Known("WAITAOF cannot be used", StoreUnavailable, "keeps nothing on disk any more (no append-only file)",
-           "CONFIG SET appendonly yes"),
+           "redis-cli CONFIG SET appendonly yes"),
 )  # fmt: skip
 
 
@@ -101,7 +102,7 @@ def _is_network(error: Exception) -> bool:
 def _reason(error: Exception, text: str, place: Place) -> tuple[str, str]:
     ping = f"redis-cli -h {place.host} -p {place.port} ping"
     if "max number of clients" in text:
-        return "takes no more connections", "CONFIG SET maxclients 10000"
+        return "takes no more connections", "redis-cli CONFIG SET maxclients 10000"
     if isinstance(error, redis.TimeoutError):
         other = (
             "redis:// instead of rediss:// if it does not speak TLS" if place.tls else "more time: ?timeout_ms=60000"

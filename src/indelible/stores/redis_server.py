@@ -13,15 +13,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from indelible.errors import Misuse, StoreUnavailable
 from indelible.stores.base import Fact
 from indelible.stores.redis_url import Place
 
 UNKNOWN = "unknown"
-AOF_ON = "CONFIG SET appendonly yes, then CONFIG SET appendfsync always, then CONFIG REWRITE"
-"""Commands to the server, by which it keeps everything on disk."""
+ALWAYS = "redis-cli CONFIG SET appendfsync always"
+AOF_ON = f"redis-cli CONFIG SET appendonly yes; {ALWAYS}; redis-cli CONFIG REWRITE"
+"""Commands by which the server keeps everything on disk."""
 
 
 class Stamp(NamedTuple):
@@ -117,21 +118,19 @@ class Server:
                 f"the server at {place.named} is still loading its data", hint="run again in a moment",
                 store=place.shown,
             )  # fmt: skip
-        if readonly:
-            return self
-        if self.role == "replica":
+        if self.role == "replica" and not readonly:
             raise StoreUnavailable(
                 f"the server at {place.named} is a replica of {self.primary}, and takes no writes",
                 hint=f"--store with the address of the primary, {self.primary}",
                 store=place.shown,
             )
+        if durability == "full" and not readonly:
+            self._must_keep(place)
         safe = self.aof and self.fsync == "always"
         awaited = place.waitaof
-        if durability == "full":
-            self._must_keep(place)
-            if not safe and awaited is None:
-                awaited = (1, 0)
-        elif awaited is not None and not self.waitaof:
+        if awaited is None and durability == "full" and self.aof and not safe and self.waitaof:
+            awaited = (1, 0)
+        if awaited is not None and not self.waitaof and not readonly:
             raise _no_waitaof(self, place)
         local = safe or (awaited is not None and awaited[0] > 0)
         acknowledged = place.wait if awaited is None else awaited[1]
@@ -143,7 +142,7 @@ class Server:
             raise StoreUnavailable(
                 f"the server at {place.named} drops keys when its memory is full (maxmemory-policy {self.policy}): "
                 "runs would vanish",
-                hint='CONFIG SET maxmemory-policy noeviction   # or say that runs may be lost: durability="os"',
+                hint='redis-cli CONFIG SET maxmemory-policy noeviction   # or runs may be lost: durability="os"',
                 store=place.shown,
             )
         if not self.aof and not elsewhere:
@@ -214,17 +213,17 @@ class Server:
             "append-only file", "on" if self.aof else "off", "ok" if self.aof else "bad", "" if self.aof else AOF_ON
         )
         if self.aof:
-            good = self.fsync == "always" or self.local
-            yield Fact(
-                "appendfsync", self.fsync, "ok" if good else "bad", "" if good else "CONFIG SET appendfsync always"
-            )
+            always = self.fsync == "always"
+            waited = ": each commit waits for the disk" if self.local and not always else ""
+            verdict: Literal["ok", "note", "bad"] = "ok" if always else "note" if waited else "bad"
+            yield Fact("appendfsync", self.fsync + waited, verdict, "" if always else ALWAYS)
         if self.writing != "ok":
             yield Fact("writing to disk", self.writing, "bad", "df -h   # on the server")
         evicts = self.policy.startswith("allkeys")
         yield Fact(
             "maxmemory-policy", f"{self.policy}, maxmemory {self.maxmemory or 'unlimited'}",
             "bad" if evicts and self.maxmemory else "note" if evicts else "ok",
-            "CONFIG SET maxmemory-policy noeviction" if evicts else "",
+            "redis-cli CONFIG SET maxmemory-policy noeviction" if evicts else "",
         )  # fmt: skip
         if self.role == "primary":
             yield Fact("durability", self.promise(), "ok" if self.durable else "bad", "" if self.durable else AOF_ON)
@@ -234,6 +233,6 @@ def _no_waitaof(server: Server, place: Place) -> StoreUnavailable:
     return StoreUnavailable(
         f"{place.named}: {server.when}, and is too old ({server.version}) for WAITAOF, "
         "by which a write could wait for the disk (Redis 7.2, Valkey 7.2)",
-        hint="CONFIG SET appendfsync always",
+        hint=ALWAYS,
         store=place.shown,
     )
