@@ -164,7 +164,7 @@ STORES = (
     Mutant("a write is tried again unread", "stores/writer.py", "if self._is_there(write):", "if False:",
            "StaleWriter", WRITER + "test_a_write_whose_reply_was_lost_is_read_back_before_it_is_tried_again"),
     Mutant("a refused write is reported as durable", "stores/writer.py",
-           "if unsure and answer is not None else answer", "if failed else None", "assert False",
+           "waiting.error = answer", "waiting.error = answer if failed else None", "assert False",
            WRITER + "test_a_stale_writer_is_told_and_others_in_the_group_are_not_held_back"),
     Mutant("each write has a transaction of its own", "stores/writer.py", "min(len(self._queue), MAX_GROUP)",
            "min(len(self._queue), 1)", "assert 12 <= 3",

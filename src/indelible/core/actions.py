@@ -134,6 +134,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         self.is_async = inspect.iscoroutinefunction(self.fn)
+        self.is_deed = self.effect is not Effect.REPEATABLE
         self._signature = inspect.signature(self.fn)
         params = list(self._signature.parameters.values())
         simple = all(p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in params)

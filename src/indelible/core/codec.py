@@ -23,7 +23,7 @@ from indelible.core.packing import DEEP_HINT, MAX_DEPTH, Plain, digest, pack, un
 from indelible.core.plans import EnumRef, Misfit, Record, is_storable, plan_for
 from indelible.core.reading import read
 from indelible.core.types import GENERIC, Types
-from indelible.core.writing import Writers, is_well_formed
+from indelible.core.writing import KEPT, Writers, is_well_formed
 from indelible.errors import NotStorable, StateInvalid
 
 __all__ = [
@@ -43,28 +43,34 @@ __all__ = [
 ]
 
 
-def to_plain(value: object, types: Types, path: str = "value") -> Plain:
+def to_plain(value: object, types: Types, *path: object) -> Plain:
     """A fresh plain tree of `value`, sharing nothing mutable with it.
 
     Raises `NotStorable`, naming the path of the offending part, if any part would not come
-    back exactly as it is. A part that is used twice is written twice.
+    back exactly as it is. A part that is used twice is written twice. `path` is where the value
+    stands, in pieces, for they are put together in an error only.
     """
+    kind = type(value)
+    if kind in KEPT or (kind is str and value.isascii()):  # type: ignore[attr-defined]
+        return value  # type: ignore[return-value]  # most values; so without looking for their writer
     writers = types.memo
     if writers is None:
         writers = types.memo = Writers(types)
     try:
-        return writers[type(value)](value, writers, 0)  # type: ignore[no-any-return]
+        return writers[kind](value, writers, 0)  # type: ignore[no-any-return]
     except Misfit as misfit:
-        raise NotStorable(misfit.told(path), hint=misfit.hint) from misfit.__cause__
+        raise NotStorable(misfit.told(_told(path)), hint=misfit.hint) from misfit.__cause__
     except RecursionError:
-        raise NotStorable(f"{path}: nested too deeply for the stack that is left", hint=DEEP_HINT) from None
+        raise NotStorable(f"{_told(path)}: nested too deeply for the stack that is left", hint=DEEP_HINT) from None
     except RuntimeError as error:
         if "during iteration" not in str(error):
             raise
-        raise NotStorable(f"{path}: changed while it was being read", hint="use a lock, or pass a copy") from error
+        raise NotStorable(
+            f"{_told(path)}: changed while it was being read", hint="use a lock, or pass a copy"
+        ) from error
 
 
-def from_plain(plain: Plain, types: Types, path: str = "value") -> Any:
+def from_plain(plain: Plain, types: Types, *path: object) -> Any:
     """The value that `plain` stands for, made fresh at each call.
 
     Raises `StateInvalid`, naming the path, on an unknown class, an unknown field, a missing
@@ -73,9 +79,13 @@ def from_plain(plain: Plain, types: Types, path: str = "value") -> Any:
     try:
         return read(plain, types, 0)
     except Misfit as misfit:
-        raise StateInvalid(misfit.told(path), hint=misfit.hint) from misfit.__cause__
+        raise StateInvalid(misfit.told(_told(path)), hint=misfit.hint) from misfit.__cause__
     except RecursionError:
-        raise StateInvalid(f"{path}: nested too deeply for the stack that is left", hint=DEEP_HINT) from None
+        raise StateInvalid(f"{_told(path)}: nested too deeply for the stack that is left", hint=DEEP_HINT) from None
+
+
+def _told(path: tuple[object, ...]) -> str:
+    return "".join(map(str, path)) or "value"
 
 
 def to_json(value: Any) -> Any:

@@ -144,12 +144,12 @@ class Log(Piecewise, Sequence[T]):
                 changes.append([name, "compact", self._dropped, summary])
         for place, cell in self._over.items():
             index = place - self._dropped
-            plain = cell.now(types, f"state.{name}[{index}]")
+            plain = cell.now(types, "state.", name, "[", index, "]")
             if differs(plain, items[place]):
                 changes.append([name, "set", index, plain])
         if self._new:
             start = len(self) - len(self._new)
-            new = [cell.now(types, f"state.{name}[{start + n}]") for n, cell in enumerate(self._new)]
+            new = [cell.now(types, "state.", name, "[", at, "]") for at, cell in enumerate(self._new, start)]
             changes.append([name, "append", new])
         return changes
 
@@ -268,13 +268,13 @@ class Map(Piecewise, MutableMapping[K, V]):
             return cell.plain
         return cell.now(types, f"{self._path}[{brief(self._decode(key, 'key'))}]")
 
-    def _applied(self, changes: list[Change]) -> None:
+    def _applied(self, change: Change) -> None:
         if self._keys is None:
             return
-        for _, op, *args in changes:
-            if op == "clear":
-                self._keys.clear()
-            elif op == "del":
-                self._keys.pop(self._decode(args[0], "key"), None)
-            else:
-                self._keys.setdefault(self._decode(args[0], "key"), pack(args[0]))
+        _, op, *args = change
+        if op == "clear":
+            self._keys.clear()
+        elif op == "del":
+            self._keys.pop(self._decode(args[0], "key"), None)
+        else:
+            self._keys.setdefault(self._decode(args[0], "key"), pack(args[0]))

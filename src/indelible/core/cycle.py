@@ -10,6 +10,7 @@ every entry, whichever other calls ran, in whatever order.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -107,10 +108,10 @@ class Scope:
 
     def nth(self, what: Any) -> int:
         """How often `what` was asked for here before; safe to call from several threads."""
-        try:
-            return self._unused[what].pop()
-        except LookupError:
-            return next(self._counts.setdefault(what, count()))
+        if self._unused:
+            with suppress(LookupError):
+                return self._unused[what].pop()
+        return next(self._counts.setdefault(what, count()))
 
     def give_back(self, what: Any, nth: int) -> None:
         """Let the next one who asks for `what` be the nth: it is the same call, made again."""

@@ -50,9 +50,9 @@ class Cell:
         self.value = value
         self.plain = plain
 
-    def now(self, types: Types, path: str) -> Plain:
+    def now(self, types: Types, *path: object) -> Plain:
         """The plain form of the value as it is at this moment."""
-        return self.plain if type(self.value) in ATOMS else to_plain(self.value, types, path)
+        return self.plain if type(self.value) in ATOMS else to_plain(self.value, types, *path)
 
 
 def differs(new: Plain, old: Plain) -> bool:
@@ -89,13 +89,14 @@ class Piecewise:
         return f"state.{self._name}"
 
     def _begin(self) -> None:
-        self._desk.must_be_open(self._path)
+        if not self._desk.is_open:
+            self._desk.must_be_open(self._path)
 
     def _encode(self, value: Any, where: object) -> Plain:
-        return to_plain(value, self._desk.types, f"state.{self._name}[{where}]")
+        return to_plain(value, self._desk.types, "state.", self._name, "[", where, "]")
 
     def _decode(self, plain: Plain, where: object) -> Any:
-        return from_plain(plain, self._desk.types, f"state.{self._name}[{where}]")
+        return from_plain(plain, self._desk.types, "state.", self._name, "[", where, "]")
 
     def _forget(self) -> None:
         """Drop this cycle's overlay."""
@@ -105,8 +106,8 @@ class Piecewise:
         """What this cycle changed, values encoded as they are now; no side effect."""
         raise NotImplementedError
 
-    def _applied(self, changes: list[Change]) -> None:
-        """The document has taken `changes` of this field: keep the caches true to it."""
+    def _applied(self, change: Change) -> None:
+        """The document has taken `change` of this field: keep the caches true to it."""
 
 
 def attach(kind: type[Any], name: str, field: FieldDoc, desk: Desk) -> Any:

@@ -56,7 +56,8 @@ class Attempt:
         self.args, self.kwargs = args, kwargs
         types = spec.types
         self.plain: dict[str, Plain] = {
-            name: to_plain(value, types, f"{spec.name}({name})") for name, value in spec.arguments(args, kwargs).items()
+            name: to_plain(value, types, spec.name, "(", name, ")")
+            for name, value in spec.arguments(args, kwargs).items()
         }
         self.business, self.what, self.nth = "", (spec.name, b""), 0
         self.token = object()  # stands for this call to the end of the cycle, which its arguments need not see
@@ -90,10 +91,6 @@ class Attempt:
         return True
 
     @property
-    def deed(self) -> bool:
-        return self.spec.effect is not Effect.REPEATABLE
-
-    @property
     def packed(self) -> bytes:
         """The arguments as they are kept; a repeatable action's are not, so they are packed when asked for."""
         return pack(self.plain)
@@ -111,7 +108,7 @@ def perform(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, A
     attempt = Attempt(scope, spec, args, kwargs)
     if not attempt.business:
         try:
-            if attempt.deed or scope.entry.live.record.find(attempt.call) is not None:
+            if spec.is_deed or scope.entry.live.record.find(attempt.call) is not None:
                 return (yield from _settle(attempt))
             # What the table says of what was never asked for; by far the most calls, so without looking it up.
             scope.entry.claimed.add(attempt.call)
@@ -218,7 +215,7 @@ def _failed_key(a: Attempt) -> str:
 def _take(a: Attempt, record: CallRecord) -> Any:
     if record.unstorable:
         raise NotStorable(f"{a.spec.name} was done, but its result could not be kept: {record.unstorable}")
-    result = from_plain(unpack(record.result or NONE), a.spec.types, f"{a.spec.name}() result")
+    result = from_plain(unpack(record.result or NONE), a.spec.types, a.spec.name, "() result")
     passed(a.scope, result)
     return result
 
@@ -234,7 +231,7 @@ def _called(a: Attempt, child: Scope, key: str) -> Steps[Any]:
     """Call the function, with its intent on disk first if it is a deed."""
     entry, spec, live = a.entry, a.spec, a.entry.live
     kwargs = a.kwargs
-    if a.deed:
+    if spec.is_deed:
         at = yield NOW
         live.workspace.check_storable()
         if not key:
@@ -277,9 +274,9 @@ def _called(a: Attempt, child: Scope, key: str) -> Steps[Any]:
 def _completed(a: Attempt, child: Scope, called: Called) -> Steps[None]:
     live, spec, unstorable = a.entry.live, a.spec, None
     try:
-        result = pack(to_plain(called.value, spec.types, f"{spec.name}() result"))
+        result = pack(to_plain(called.value, spec.types, spec.name, "() result"))
     except NotStorable as error:
-        if not a.deed:
+        if not spec.is_deed:
             used(child, called.value, (*a.args, *a.kwargs.values()))
             yield from _charge(a, child, cut_off=True)
             raise
@@ -288,7 +285,7 @@ def _completed(a: Attempt, child: Scope, called: Called) -> Steps[None]:
     usage = counted(spec, used(child, called.value, (*a.args, *a.kwargs.values())))
     usd = usage["usd"] if usage is not None else 0.0  # None: it cost something, and nobody knows how much
     where = Where(live.journal.seq, live.journal.durable_seq, live.commit_cost_s)
-    worth = a.deed or live.rule.due(called.at, called.took, usd, where)
+    worth = spec.is_deed or live.rule.due(called.at, called.took, usd, where)
     worth = worth or (live.record.budget is not None and usd != 0)  # what a crash forgets would be spent beyond it
     event = ev.ActionCompleted(called.at, live.record.cycle, a.call, spec.name, spec.effect, result,
                                called.took, usage=pack(usage) if usage else b"", business=bool(a.business),

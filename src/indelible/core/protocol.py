@@ -43,14 +43,12 @@ def enter(live: Live, driver: Any) -> Steps[Entry]:
 
 
 def commit(entry: Entry) -> Steps[None]:
-    """Make everything the cycle did hold. Durable when it returns.
+    """Make everything the cycle did hold, now that its actions have ended. Durable when it returns.
 
     Raises `NotStorable` with the path of the value, and then nothing is committed.
     """
     live, record = entry.live, entry.live.record
     entry.must_hold()
-    entry.open = False
-    yield Drain(entry.scope)
     changes = live.workspace.changes()
     packed = pack(cast(Any, changes))
     at = yield NOW
@@ -204,7 +202,7 @@ def signal_of(entry: Entry, raised: list[BaseException]) -> Steps[Park | None]:
     yield Drain(entry.scope)
     if entry.signal is not None or any(stops_the_run(error) for error in raised):
         return entry.signal
-    return (yield from settle_left(entry))
+    return (yield from settle_left(entry)) if entry.left else None
 
 
 def leave(entry: Entry, error: BaseException | None) -> Steps[str]:

@@ -306,6 +306,6 @@ class Queue(Piecewise, Generic[T]):
         stored = self._field[ITEMS].get(item_id) or self._field[FAILED][item_id]
         return int(stored[PRIORITY])
 
-    def _applied(self, changes: list[Change]) -> None:
-        if any(op in ("rank", "revive") for _, op, *_ in changes):
+    def _applied(self, change: Change) -> None:
+        if change[1] in ("rank", "revive"):
             self._ready = None

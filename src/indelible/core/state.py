@@ -93,28 +93,29 @@ class _Plains:
         if cell is not None:
             return cell.value
         plain = self.fields[name][VALUE]
-        value = from_plain(plain, self.desk.types, f"state.{name}")
+        value = from_plain(plain, self.desk.types, "state.", name)
         if self.desk.is_open and type(value) not in ATOMS:
             self.live[name] = Cell(value, plain)
         return value
 
     def write(self, name: str, value: Any) -> None:
-        self.desk.must_be_open(f"state.{name}")
-        self.live[name] = Cell(value, to_plain(value, self.desk.types, f"state.{name}"))
+        if not self.desk.is_open:
+            self.desk.must_be_open(f"state.{name}")
+        self.live[name] = Cell(value, to_plain(value, self.desk.types, "state.", name))
 
     def glance(self, name: str) -> Any:
         """The value for a repr: never lent, never raising."""
         if name in self.live:
             return self.live[name].value
         try:
-            return from_plain(self.fields[name][VALUE], self.desk.types, f"state.{name}")
+            return from_plain(self.fields[name][VALUE], self.desk.types, "state.", name)
         except StateInvalid as error:
             return error
 
     def changes(self) -> list[Change]:
         changes: list[Change] = []
         for name, cell in self.live.items():
-            plain = cell.now(self.desk.types, f"state.{name}")
+            plain = cell.now(self.desk.types, "state.", name)
             if differs(plain, self.fields[name][VALUE]):
                 changes.append([name, "set", plain])
         return changes
@@ -272,12 +273,10 @@ class Workspace:
         What the cycle did beyond `changes` is forgotten.
         """
         self._close()
-        by_field: dict[str, list[Change]] = {}
         for change in changes:
-            by_field.setdefault(change[0], []).append(change)
-        for name, made in by_field.items():
-            if name in self._pieces:
-                self._pieces[name]._applied(made)
+            piece = self._pieces.get(change[0])
+            if piece is not None:
+                piece._applied(change)
 
     def discard(self) -> None:
         """Forget what the cycle did and close it. Items it took are still in the document."""
@@ -336,7 +335,7 @@ def _default(state: type[State], name: str, kind: str, hints: tuple[Any, ...], t
     if default is _MISSING:
         raise Misuse(f"{state.__name__}.{name} needs a default", hint=line)
     try:
-        return to_plain(default, types, f"state.{name}")
+        return to_plain(default, types, "state.", name)
     except NotStorable as error:
         raise Misuse(f"the default of {state.__name__}.{name} cannot be stored: {error.what}", hint=line) from None
 

@@ -24,7 +24,7 @@ from indelible.core.types import Types
 
 Writer: TypeAlias = "Callable[[Any, Writers, int], Any]"
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
-_KEPT = frozenset({type(None), bool, bytes})
+KEPT = frozenset({type(None), bool, bytes})
 
 
 class Writers(dict[type, Writer]):
@@ -63,7 +63,7 @@ def _write_items(value: Any, writers: Writers, depth: int) -> Any:
     try:
         for item in value:
             kind = type(item)
-            if kind in _KEPT or (kind is str and item.isascii()):
+            if kind in KEPT or (kind is str and item.isascii()):
                 out.append(item)
             else:
                 out.append(writers[kind](item, writers, depth))
@@ -89,7 +89,7 @@ def _write_dict(value: dict[Any, Any], writers: Writers, depth: int) -> Any:
             if type(key) is not str or not (key.isascii() or is_well_formed(key)):
                 break
             kind = type(item)
-            if kind in _KEPT or (kind is str and item.isascii()):
+            if kind in KEPT or (kind is str and item.isascii()):
                 out[key] = item
             else:
                 out[key] = writers[kind](item, writers, depth)
@@ -129,7 +129,7 @@ def _write_record(value: Any, writers: Writers, depth: int) -> Any:
             name = names[at]
             out.append(name if name.isascii() else _write_str(name, writers, depth))
             kind = type(item)
-            if kind in _KEPT or (kind is str and item.isascii()):
+            if kind in KEPT or (kind is str and item.isascii()):
                 out.append(item)
             else:
                 out.append(writers[kind](item, writers, depth))

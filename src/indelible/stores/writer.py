@@ -137,9 +137,10 @@ class Writer:
         finally:
             for waiting in group:
                 _ring(waiting)
-            with suppress(IndexError):
-                # One who came too late for this group found the lock taken; now it is free.
-                _ring(self._queue[0])
+            if self._queue:
+                with suppress(IndexError):
+                    # One who came too late for this group found the lock taken; now it is free.
+                    _ring(self._queue[0])
         if self._submitted and threading.current_thread() is not threading.main_thread():
             self._tell()
 
@@ -149,7 +150,7 @@ class Writer:
         A write stays in the queue until that is known. If Ctrl-C ends this half-way, others may wait for it: the next
         one to lead finds out what landed.
         """
-        group.extend(self._queue[at] for at in range(min(len(self._queue), MAX_GROUP)))
+        group += [self._queue[at] for at in range(min(len(self._queue), MAX_GROUP))]
         answers: Iterator[IndelibleError | None] = iter(())
         left: Iterator[float] | None = None  # of the patience, for all of them together
         failed: Exception | None = None
