@@ -31,6 +31,8 @@ class About(msgspec.Struct, array_like=True):
     spent: float = 0.0
     budget: float | None = None
     failed_tasks: int = 0
+    moved_to: str = ""
+    """Where the run lives, if it was moved."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -41,7 +43,8 @@ def label_of(record: Record) -> Label:
     """The label of a run as it stands."""
     wait = record.open_wait
     about = About(_text(record.objective), record.version, record.committed, in_doubt=len(record.doubts),
-                  spent=record.usage.usd, budget=record.budget, failed_tasks=record.failed_tasks)  # fmt: skip
+                  spent=record.usage.usd, budget=record.budget, failed_tasks=record.failed_tasks,
+                  moved_to=record.moved_to)  # fmt: skip
     if wait is not None:
         about.kind, about.question = wait.kind, wait.question[:MAX_TEXT]
     wake_at = wait.wake_at or None if wait is not None else None

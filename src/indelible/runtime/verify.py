@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from indelible.core import snapshots
+from indelible.core.arriving import marked
 from indelible.core.changes import DONE, FAILED, ITEMS, NEXT_ID, REMOVED
 from indelible.core.failures import text_of
 from indelible.core.inbox import inbox_of, open_inbox
@@ -121,6 +122,11 @@ def _stored_snapshots(runs: RunStore, report: Report) -> dict[int, list[_Expecte
     while (found := runs.store.get_snapshot(report.run_id, at_most)) is not None:
         seq, data = found
         at_most = seq - 1
+        mark = marked(data)
+        if mark is not None:
+            if not report.snapshots and not expected:
+                report.faults.append(f"it is being brought here from {mark.origin}, up to event {mark.upto}")
+            continue  # an older one is of a move that came to nothing
         report.snapshots.append(seq)
         try:
             record = snapshots.decode(data, report.run_id, seq)
