@@ -40,8 +40,8 @@ class Kind(NamedTuple):
 def measure(folder: Path, cycles: int) -> list[Row]:
     """Cycles a second, and how many times those of one run."""
     rows: list[Row] = []
-    _lay_ready()
-    for kind in (Kind("asyncio", aworker, acounter, _on_asyncio), Kind("threads", worker, counter, _on_threads)):
+    lay_ready()
+    for kind in (Kind("asyncio", aworker, acounter, on_asyncio), Kind("threads", worker, counter, _on_threads)):
         one, many, tiny = _rates(folder, kind, cycles)
         rows += [
             scale(f"one run, {kind.name}", one, "/s"),
@@ -66,7 +66,8 @@ def _rates(folder: Path, kind: Kind, cycles: int) -> tuple[float, float, float]:
     return one, many, tiny
 
 
-def _on_asyncio(path: str, agent: Any, runs: int, cycles: int) -> float:
+def on_asyncio(path: str, agent: Any, runs: int, cycles: int) -> float:
+    """Seconds that so many runs take for so many cycles each."""
     async def one(run: ind.Run[Any]) -> None:
         for _ in range(cycles):
             async with run.cycle():
@@ -119,7 +120,8 @@ class _Endless(dict[str, Results]):
         return self.ring[turn % len(self.ring)]
 
 
-def _lay_ready() -> None:
+def lay_ready() -> None:
+    """Lay the results of all cycles ready."""
     Ready.by_run = _Endless(list(islice(results(4), 997)))
 
 

@@ -18,6 +18,7 @@ import footprint
 import long_run
 import machine
 import resume
+import stores
 import table
 
 
@@ -52,6 +53,8 @@ def measure(folder: Path, part: int) -> list[table.Row]:
     rows += resume.measure(folder, found.cycles, 9 if part == 1 else 3)
     _say("50 runs")
     rows += fleet.measure(folder, 100 // part)
+    _say("every store")
+    rows += stores.measure(folder, part)
     _say("import and installation")
     return rows + footprint.measure(folder, 11 if part == 1 else 3)
 
