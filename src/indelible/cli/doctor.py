@@ -16,6 +16,7 @@ from indelible.cli.options import DEFAULT_STORE, FAULT, FINISHED
 from indelible.cli.reading import reading
 from indelible.cli.screen import dump, many, safe, say
 from indelible.runtime.doctoring import Examination, examine
+from indelible.stores.addresses import shown
 
 SHOWN = 20
 """So many findings of one part are shown; --json has them all."""
@@ -61,4 +62,4 @@ def _command(hint: str, store: str) -> str:
     """A hint that is one of our commands names the store."""
     if store == os.environ.get("INDELIBLE_STORE", DEFAULT_STORE):
         return hint
-    return _COMMAND.sub(lambda verb: f"{verb[0]} --store {shlex.quote(store)}", hint)
+    return _COMMAND.sub(lambda verb: f"{verb[0]} --store {shlex.quote(shown(store))}", hint)

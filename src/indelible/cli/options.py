@@ -2,7 +2,7 @@
 
 Owns: the words a person may type.
 Must never: open a store.
-Invariant: a command that is shown can be pasted into a shell as it stands.
+Invariant: a command that is shown can be pasted into a shell as it stands; a password is not part of it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import shlex
 from typing import Annotated
 
 import typer
+
+from indelible.stores.addresses import shown
 
 FINISHED, FAULT, MISUSE, PARKED, FAILED, FOUND = 0, 1, 2, 3, 4, 5
 
@@ -53,7 +55,7 @@ def command(verb: str, run_id: str, *rest: str, store: str) -> str:
     """A command about a run, ready to be pasted. `rest` is taken as it is, placeholders included."""
     words = ["indelible", verb]
     if store != os.environ.get("INDELIBLE_STORE", DEFAULT_STORE):
-        words += ["--store", shlex.quote(store)]
+        words += ["--store", shlex.quote(shown(store))]
     if run_id.startswith("-"):  # behind "--" nothing is an option any more
         words += [*(word for word in rest if word.startswith("--")), "--"]
         rest = tuple(word for word in rest if not word.startswith("--"))

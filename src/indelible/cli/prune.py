@@ -23,6 +23,7 @@ from indelible.core.record import PARKED
 from indelible.errors import IndelibleError, Misuse
 from indelible.runtime.pruning import Wish, chosen, delete_all, drop_past, time_of
 from indelible.runtime.runstore import RunStore, open_runs
+from indelible.stores.addresses import shown as without_secrets
 from indelible.stores.base import RunEntry, Upkeep
 
 SHOWN = 50
@@ -52,7 +53,7 @@ class Order:
         """This order, really to be carried out."""
         words = ["indelible prune"]
         if self.store != os.environ.get("INDELIBLE_STORE", DEFAULT_STORE):
-            words.append(f"--store {shlex.quote(self.store)}")
+            words.append(f"--store {shlex.quote(without_secrets(self.store))}")
         if self.older_than is not None:
             words.append(f"--older-than {shown(seconds_of(self.older_than))}")
         if self.keep_last is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from urllib.parse import unquote
 
 from indelible.errors import Misuse
+from indelible.stores.addresses import shown
 from indelible.stores.base import Store
 from indelible.stores.memory import MemoryStore
 from indelible.stores.patience import Patient
@@ -93,15 +94,17 @@ def _open_remote(scheme: str, url: str, durability: str, readonly: bool) -> Stor
 
 def _path_of(url: str, scheme: str) -> str:
     if scheme != "sqlite":
-        raise Misuse(f"store={url!r}: {scheme} is not known; known are {', '.join(KNOWN)}", hint="store='agent.db'")
+        raise Misuse(
+            f"store={shown(url)!r}: {scheme} is not known; known are {', '.join(KNOWN)}", hint="store='agent.db'"
+        )
     rest = url.split(":", 1)[1]
     if "?" in rest or "#" in rest:
-        raise Misuse(f"store={url!r}: no options are read from a URL", hint="open_store(path, readonly=True)")
+        raise Misuse(f"store={shown(url)!r}: no options are read from a URL", hint="open_store(path, readonly=True)")
     if rest.startswith("//"):
         # sqlite:///x is relative and sqlite:////x absolute.
         host, _, path = rest[2:].partition("/")
         if host not in ("", "localhost") or not path:
-            raise Misuse(f"store={url!r}: a SQLite file is on this machine", hint="store='sqlite:///agent.db'")
+            raise Misuse(f"store={shown(url)!r}: a SQLite file is on this machine", hint="store='sqlite:///agent.db'")
         rest = path
     if not rest:
         raise Misuse(f"store={url!r} names no file", hint="store='agent.db'")

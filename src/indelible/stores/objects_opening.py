@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from indelible.errors import Misuse, StoreUnavailable
+from indelible.stores.addresses import shown
 from indelible.stores.objects_bucket import Bucket, Remote
 from indelible.stores.objects_entry import FORMAT, Format, decode, encode
 from indelible.stores.objects_folder import Folder
@@ -127,7 +128,7 @@ def _remote(url: str, scheme: str) -> Opened:
             hint="export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...   # or the like of your provider",
         )
     if not parts.netloc:
-        raise Misuse(f"store={url!r} names no bucket", hint=f"{scheme}://bucket/folder")
+        raise Misuse(f"store={shown(url)!r} names no bucket", hint=f"{scheme}://bucket/folder")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in options:
         if name not in _OPTIONS[scheme]:
@@ -139,6 +140,11 @@ def _remote(url: str, scheme: str) -> Opened:
             "the folder in the URL is too long: names in object storage have 1,024 bytes", hint="a shorter one"
         )
     endpoint = options.get("endpoint", "")
+    if "@" in endpoint:
+        raise Misuse(
+            "endpoint= holds no credentials; they are taken from the environment",
+            hint="export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...   # or the like of your provider",
+        )
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise Misuse(f"endpoint={endpoint[:80]!r} is no address", hint="endpoint=https://host:port")
     where = f"{scheme}://{parts.netloc}" + (f"/{prefix}" if prefix else "") + (f" at {endpoint}" if endpoint else "")

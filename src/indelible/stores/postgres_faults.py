@@ -64,9 +64,9 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
     ("hot standby", "25006"),
 )
 _UNREACHED: tuple[tuple[str, str, str], ...] = (
-    ("refused", "nobody listens there", "pg_isready -d {url}    (start the server, or correct host and port)"),
-    ("timeout", "it does not answer", "pg_isready -d {url}    (correct host and port, or the firewall)"),
-    ("No such file", "no server has a socket there", "pg_isready -d {url}"),
+    ("refused", "nobody listens there", "pg_isready -d '{url}'    (start the server, or correct host and port)"),
+    ("timeout", "it does not answer", "pg_isready -d '{url}'    (correct host and port, or the firewall)"),
+    ("No such file", "no server has a socket there", "pg_isready -d '{url}'"),
     ("certificate", "its TLS certificate is not accepted", "sslrootcert=... in the URL, or sslmode=require"),
     ("SSL", "TLS could not be agreed on", "sslmode=require or sslmode=disable in the URL, as the server has it"),
     ("resolve", "its host name is not known", "correct the host in the URL"),

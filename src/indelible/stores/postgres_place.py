@@ -43,6 +43,8 @@ def place_of(url: str, readonly: bool = False) -> Place:
 
     Of several hosts the one that takes writes is wanted, unless `readonly`.
     """
+    scheme, mark, rest = url.partition("://")
+    url = scheme.lower() + mark + rest  # as every other store
     front = url.partition("?")[0].split("://", 1)[-1]
     if front.count("@") > 1 or "@" in front.partition("/")[2]:
         raise _unreadable("a '@' or '/' in a user name or password must be written %40 or %2F")

@@ -62,7 +62,7 @@ def parse(url: str) -> Place:
         raise Misuse(f"{scheme}:// without a host names no server", hint=_HINT)
     number = parts.path.strip("/")
     if number and not (number.isascii() and number.isdigit() and len(number) < 6):
-        raise Misuse(f"{scheme}://{parts.hostname}/…: the database is a number, not {number[:40]!a}", hint=_HINT)
+        raise Misuse(f"{scheme}://{parts.hostname}/…: the database is a number, not {_named(number)}", hint=_HINT)
     options = _options(parts.query)
     # The name stays in the URL, as it may in any; only the password goes.
     who = f"{parts.username}@" if parts.username else ""
@@ -90,12 +90,19 @@ def parse(url: str) -> Place:
     )
 
 
+def _named(part: str) -> str:
+    # Behind a '/', '?' or '#' that a password holds unwritten, the rest of the password looks like this part.
+    if "@" in part:
+        return "what stands there (in a password '/', '?', '#' and '@' are written %2F, %3F, %23 and %40)"
+    return ascii(part[:40])
+
+
 def _options(query: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in OPTIONS:
             raise Misuse(
-                f"the option {name[:40]!a} of a redis:// URL is not known; known are {', '.join(OPTIONS)}", hint=_HINT
+                f"the option {_named(name)} of a redis:// URL is not known; known are {', '.join(OPTIONS)}", hint=_HINT
             )
         if name in options:
             raise Misuse(f"the option {name!r} is there twice", hint=_HINT)
