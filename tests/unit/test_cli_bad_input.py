@@ -37,7 +37,7 @@ MISUSE: list[tuple[list[str], str, str]] = [
     (["run", "sub/agent.py:worker", "a"], "is the name of another module", "mv sub/agent.py agent_agent.py"),
     (["run", AGENT, "a", "--run-id", "../x"], "run id '../x' looks like a path", "--run-id suppliers"),
     (["run", AGENT, "a", "--run-id", "a\x1b[2J"], "holds control characters", "--run-id suppliers"),
-    (["run", AGENT, "a", "--store", "postgres://x/y"], "postgres stores are not in this release", "agent.db"),
+    (["run", AGENT, "a", "--store", "mongodb://x/y"], "mongodb is not known", "agent.db"),
     (["run", AGENT, "b", "--run-id", "done"], "run 'done' pursues 'a', not 'b'", "indelible resume done"),
     (["run", "agent.py:other", "a", "--run-id", "done"], "belongs to agent 'worker', not to 'another'", "--run-id"),
     (["run", AGENT, "--run-id", "new"], "there is no run 'new'", "indelible ls --store"),
