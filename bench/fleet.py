@@ -68,6 +68,7 @@ def _rates(folder: Path, kind: Kind, cycles: int) -> tuple[float, float, float]:
 
 def on_asyncio(path: str, agent: Any, runs: int, cycles: int) -> float:
     """Seconds that so many runs take for so many cycles each."""
+
     async def one(run: ind.Run[Any]) -> None:
         for _ in range(cycles):
             async with run.cycle():

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the servers are those of the tests
 
+from tests.servers import postgres, seaweed, valkey
+
 from fleet import lay_ready, on_asyncio
 from floor import Floor
 from material import results
 from table import Row, at_least, at_most, scale
 from workload import aworker
-
-from tests.servers import postgres, seaweed, valkey
 
 FLEETS = (1, 10, 100)
 ROUNDS = 3
@@ -99,7 +99,7 @@ def _sqlite(folder: Path) -> Iterator[Place]:
 
 
 @contextmanager
-def _postgres(folder: Path) -> Iterator[Place]:
+def _postgres(_folder: Path) -> Iterator[Place]:
     import psycopg
 
     server = postgres.server()
@@ -110,7 +110,7 @@ def _postgres(folder: Path) -> Iterator[Place]:
 
 
 @contextmanager
-def _valkey(folder: Path) -> Iterator[Place]:
+def _valkey(_folder: Path) -> Iterator[Place]:
     import redis
 
     server = valkey.server("always")
@@ -134,7 +134,7 @@ def _directory(folder: Path) -> Iterator[Place]:
 
 
 @contextmanager
-def _s3(folder: Path) -> Iterator[Place]:
+def _s3(_folder: Path) -> Iterator[Place]:
     import obstore
     from obstore.store import S3Store
 

@@ -356,6 +356,20 @@ def delete(
 
 
 @app.command()
+def copy(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="The store they are in.")],
+    target: Annotated[str, typer.Argument(metavar="DST", help="The store they are brought into.")],
+    run: Annotated[list[str] | None, typer.Option("--run", metavar="ID", help="This run; may be repeated.")] = None,
+    status: Annotated[list[str] | None, typer.Option("--status", help="Runs of this status; may be repeated.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Bring runs into another store: ended ones are copied, others moved; run again, it finishes what was cut off."""
+    from indelible.cli.copying import copy as copied
+
+    raise typer.Exit(copied(source, target, tuple(run or ()), tuple(status or ()), as_json))
+
+
+@app.command()
 def prune(
     older_than: Annotated[
         str | None, typer.Option("--older-than", metavar="AGE", help="Last written to longer ago: 30d, 12h, 90m.")

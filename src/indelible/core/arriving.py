@@ -1,9 +1,11 @@
 """A run on its way into a store: the mark that keeps everybody from taking it up before all of it is there.
 
-Owns: the mark, which stands where the store keeps the run's newest snapshot, and what is said of a run that is elsewhere.
-Must never: be passed over by whoever is to go on with a run: what lies beside a mark is the beginning of a journal whose
-end tells that the run has ended, or is somewhere else.
-Invariant: a snapshot is never taken for a mark, nor a mark for a snapshot; an older mark below a snapshot means nothing.
+Owns: the mark, which stands where the store keeps the run's newest snapshot, and what is said of a run that is
+elsewhere.
+Must never: be passed over by whoever is to go on with a run: what lies beside a mark is the beginning of a journal
+whose end tells that the run has ended, or is somewhere else.
+Invariant: a snapshot is never taken for a mark, nor a mark for a snapshot; an older mark below a snapshot means
+nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def must_be_here(run_id: str, data: bytes) -> None:
 
 
 def must_not_be_elsewhere(record: Record, url: str = "") -> None:
-    """Raise `RunMoved` if the run lives somewhere else, naming the command that finishes a move. `url` is this store."""
+    """Raise `RunMoved` if the run lives somewhere else, naming the command that finishes a move. `url`: this store."""
     if record.status != MOVED:
         return
     run_id, to = record.run_id, record.moved_to
