@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,11 +35,11 @@ def traveller(run: ind.Run[Memory]) -> None:
 
 
 @pytest.fixture
-def urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     s3, environment = seaweed.server().fresh()
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    yield [str(tmp_path / "agent.db"), postgres.server().database(), valkey.server("always").fresh(),
+    return [str(tmp_path / "agent.db"), postgres.server().database(), valkey.server("always").fresh(),
            f"file://{tmp_path}/objects", s3]  # fmt: skip
 
 

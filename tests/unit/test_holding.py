@@ -62,7 +62,8 @@ class Outage:
         self.left, self._append = 0, store.store.append
         monkeypatch.setattr(store.store, "append", self.append)
         monkeypatch.setattr("indelible.stores.patience.FIRST_S", (1e-6, 1e-6))
-        monkeypatch.setattr("indelible.stores.patience.LOCAL_S", 2e-6)
+        monkeypatch.setattr("indelible.stores.patience.THEN_S", 1.0)
+        monkeypatch.setattr("indelible.stores.patience.LOCAL_S", 1.0)
 
     def append(self, writes: Any) -> Any:
         self.left -= self.left > 0

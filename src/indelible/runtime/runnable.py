@@ -20,6 +20,7 @@ from indelible.errors import IndelibleError, StoreUnavailable, UnknownRun
 from indelible.runtime.labels import about_of
 from indelible.runtime.runstore import RunStore
 from indelible.stores.base import Query, RunEntry, Upkeep
+from indelible.stores.patience import at_once
 
 INBOXES = 500
 """How many inboxes one look opens at most; the ones that were opened longest ago go first."""
@@ -70,7 +71,8 @@ class Lookout:
     """Looks for runs of `agents` that can go on."""
 
     def __init__(self, runs: RunStore, agents: Collection[str]) -> None:
-        self._runs = runs
+        # A server that is away must not keep a worker from hearing that it is to end.
+        self._runs = runs if at_once(runs.store) is runs.store else RunStore(at_once(runs.store), runs.clock)
         self._agents = sorted(agents)
         self._looks = 0
         self._opened: dict[str, int] = {}
