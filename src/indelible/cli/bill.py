@@ -147,7 +147,7 @@ def _gather(what: What, store: str) -> Gathered:
         if not any(what.traces.glob("*.jsonl")):
             raise Misuse(f"there is no trace (*.jsonl) in {what.traces}", hint="--traces DIR_WITH_JSONL_FILES")
         return Gathered([traces.read(path) for path in tables.files([what.traces])], traced=True)
-    with reading(store) as opened:
+    with reading(store, what.run) as opened:
         if what.run is not None:
             recover(opened, what.run, "bill", store)
             with about(what.run):

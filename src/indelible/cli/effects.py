@@ -21,7 +21,7 @@ UNDER_WAY = "under way"
 
 def effects(run_id: str, store: str, as_json: bool) -> int:
     """List the deeds in the order in which they were first intended."""
-    with reading(store) as runs:
+    with reading(store, run_id) as runs:
         entry, found = recover(runs, run_id, "effects", store)
         said = pending(runs, found.record)
         before = beginning(runs.store, run_id).record

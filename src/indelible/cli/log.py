@@ -28,7 +28,7 @@ def log(run_id: str, store: str, as_json: bool, from_seq: int, limit: int) -> in
     damage: IndelibleError | None = None
     kept: deque[tuple[int, ev.Event]] = deque(maxlen=None if from_seq or not limit else limit)
     pruned = seen = 0
-    with reading(store) as runs:
+    with reading(store, run_id) as runs:
         entry = entry_of(runs, run_id, "log", store)
         try:
             pruned = seen = runs.pruned(run_id)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from indelible.cli import options
+from indelible.cli import keeping, options
 from indelible.cli.options import DEFAULT_STORE, Budget, Corpus, Deliver, Json, Model, RunId, Store, To
 from indelible.cli.screen import note, prepare_streams, say
 
@@ -355,62 +355,6 @@ def delete(
     raise typer.Exit(delete(run_id, store, yes))
 
 
-@app.command()
-def copy(
-    source: Annotated[str, typer.Argument(metavar="SRC", help="The store they are in.")],
-    target: Annotated[str, typer.Argument(metavar="DST", help="The store they are brought into.")],
-    run: Annotated[list[str] | None, typer.Option("--run", metavar="ID", help="This run; may be repeated.")] = None,
-    status: Annotated[list[str] | None, typer.Option("--status", help="Runs of this status; may be repeated.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Bring runs into another store: ended ones are copied, others moved; run again, it finishes what was cut off."""
-    from indelible.cli.copying import copy as copied
-
-    raise typer.Exit(copied(source, target, tuple(run or ()), tuple(status or ()), as_json))
-
-
-@app.command()
-def prune(
-    older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="Last written to longer ago: 30d, 12h, 90m.")
-    ] = None,
-    keep_last: Annotated[int | None, typer.Option("--keep-last", metavar="N", help="But not the newest N.")] = None,
-    run_ids: Annotated[
-        list[str] | None, typer.Option("--run", metavar="ID", help="This run; may be given several times.")
-    ] = None,
-    agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
-    include_parked: Annotated[
-        bool, typer.Option("--include-parked", help="Parked runs too: they are never answered then.")
-    ] = False,
-    history: Annotated[
-        bool, typer.Option("--history", help="Keep the runs, and drop what their state no longer needs.")
-    ] = False,
-    reclaim: Annotated[bool, typer.Option("--reclaim", help="Only give free space back to the system.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Really do it; else it is only shown.")] = False,
-    store: Store = DEFAULT_STORE,
-    as_json: Json = False,
-) -> None:
-    """Delete runs that have ended, or drop the past of runs; shown first, done with --yes."""
-    from indelible.cli.prune import Order
-    from indelible.cli.prune import prune as pruned
-
-    order = Order(older_than, keep_last, tuple(run_ids or ()), agent, include_parked, history, reclaim, yes, as_json,
-                  store)  # fmt: skip
-    raise typer.Exit(pruned(order))
-
-
-@app.command()
-def doctor(
-    store: Store = DEFAULT_STORE,
-    quick: Annotated[bool, typer.Option("--quick", help="Verify a sample of the runs, not every one.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Examine a store: what it guarantees, whether it is whole, what grows. Changes nothing; 1 if something is bad."""
-    from indelible.cli.doctor import doctor as examined
-
-    raise typer.Exit(examined(store, quick, as_json))
-
-
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False)
 def demo(context: typer.Context) -> None:
     """Kill the researcher again and again, and see that nothing is lost. See: indelible demo --help"""
@@ -430,6 +374,11 @@ def fetch() -> None:
 def _debugging(words: list[str] | None = None) -> bool:
     words = sys.argv[1:] if words is None else words
     return "--debug" in (words[: words.index("--")] if "--" in words else words)
+
+
+for _keeping in (keeping.copy, keeping.export, keeping.archive, keeping.prune, keeping.doctor):
+    app.command()(_keeping)
+app.command("import")(keeping.import_)
 
 
 def main(words: list[str] | None = None) -> int:

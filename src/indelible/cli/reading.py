@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from indelible.cli.options import command
-from indelible.cli.screen import many
+from indelible.cli.screen import many, note, safe
 from indelible.core import events as ev
 from indelible.core.inbox import inbox_of, open_inbox
 from indelible.core.record import FINISHED, Record
@@ -27,15 +27,34 @@ from indelible.stores.base import Query, RunEntry, check_run_id
 
 _PARKED = {"ask": "asks", "approve": "wants approval", "doubt": "in doubt", "sleep": "sleeps", "due": "sleeps",
            "budget": "over budget"}  # fmt: skip
+ARCHIVE = "INDELIBLE_ARCHIVE"
+"""The environment variable that names the store to which runs are archived."""
 WAITS_FOR_A_PERSON = ("ask", "approve", "diverged", "doubt", "budget", "unpriced")
 
 
 @contextmanager
-def reading(store: str) -> Iterator[RunStore]:
-    """The store, to be read. Raises `StoreUnavailable` if there is none; makes nothing."""
+def reading(store: str, run_id: str | None = None) -> Iterator[RunStore]:
+    """The store, to be read; or the archive, if `run_id` is only there. Raises `StoreUnavailable` if there is none.
+
+    Makes nothing.
+    """
     must_exist(store)
+    archive = os.environ.get(ARCHIVE, "")
     with open_runs(store, readonly=True) as runs:
-        yield runs
+        if run_id is None or not archive or _holds(runs, run_id):
+            yield runs
+            return
+        must_exist(archive)
+        with open_runs(archive, readonly=True) as archived:
+            if _holds(archived, run_id):
+                note(f"run {safe(run_id)} is read from the archive {safe(archived.url)}")
+                yield archived
+            else:
+                yield runs
+
+
+def _holds(runs: RunStore, run_id: str) -> bool:
+    return bool(runs.store.list_runs(Query(run_ids=(check_run_id(run_id),))).runs)
 
 
 def must_exist(store: str) -> None:

@@ -44,7 +44,7 @@ TAKEOVERS = 3
 
 def show(run_id: str, store: str, as_json: bool, limit: int) -> int:
     """Show a run. `limit` is how many items of each queue, log and map; 0 shows all."""
-    with reading(store) as runs:
+    with reading(store, run_id) as runs:
         entry, found = recover(runs, run_id, "show", store)
         said = pending(runs, found.record)
         takeovers = _takeovers(runs, run_id)

@@ -20,7 +20,7 @@ def check(run_id: str | None, every: bool, store: str, as_json: bool) -> int:
     """Verify one run, or all runs of the store."""
     if (run_id is None) != every:
         raise Misuse("say which run, or --all", hint="indelible verify RUN   # or: indelible verify --all")
-    with reading(store) as runs:
+    with reading(store, run_id) as runs:
         if run_id is not None:
             entry_of(runs, run_id, "verify", store)
         ids = [run_id] if run_id is not None else sorted(entry.run_id for entry in runs.entries())

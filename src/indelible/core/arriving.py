@@ -17,8 +17,6 @@ import msgspec
 from indelible.core.record import MOVED, Record
 from indelible.errors import RunMoved
 
-EXPORT = "export:"
-"""What the destination of a run begins with that was moved into a file."""
 ARRIVING = "arriving"
 """The status in the label of a run that is on its way here."""
 BEGINS_LATER = b"What stands before the snapshot that this journal begins at."
@@ -56,10 +54,9 @@ def must_be_here(run_id: str, data: bytes) -> None:
     if found is None:
         return
     origin = found.origin or "another store"
-    finish = f"indelible import {origin.removeprefix(EXPORT)}" if origin.startswith(EXPORT) else ""
     raise RunMoved(
         f"run {run_id!r} is being brought here from {origin}, and not all of it has arrived",
-        hint=finish or f"indelible copy {found.origin or 'SRC'} DST --run {run_id}   # finishes it; DST is this store",
+        hint=f"indelible copy {found.origin or 'SRC'} DST --run {run_id}   # finishes it; DST is this store",
         run=run_id,
         origin=found.origin,
     )
@@ -70,13 +67,6 @@ def must_not_be_elsewhere(record: Record, url: str = "") -> None:
     if record.status != MOVED:
         return
     run_id, to = record.run_id, record.moved_to
-    if not record.move:
-        what = f"run {run_id!r}: this is a copy for reading; the run itself is in {to}"
-        hint = f"indelible show {run_id} --store {to}"
-    elif to.startswith(EXPORT):
-        what = f"run {run_id!r} was moved into the file {to.removeprefix(EXPORT)}"
-        hint = f"indelible import {to.removeprefix(EXPORT)} --store STORE   # it goes on there"
-    else:
-        what = f"run {run_id!r} was moved to {to}"
-        hint = f"indelible copy {url or 'HERE'} {to} --run {run_id}   # finishes the move, if it has not arrived there"
+    what = f"run {run_id!r} was moved to {to}"
+    hint = f"indelible copy {url or 'HERE'} {to} --run {run_id}   # finishes the move, if it has not arrived there"
     raise RunMoved(what, hint=hint, run=run_id, to=to)

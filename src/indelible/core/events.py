@@ -245,13 +245,10 @@ class RunReopened(Event, frozen=True, tag="run.reopened"):
 
 
 class RunMoved(Event, frozen=True, tag="run.moved"):
-    """From here on the run lives in `to`: the URL of a store, or `export:` and the name of a file.
-
-    Without a `move` this is a copy for reading, made of a run that lives on in `to`.
-    """
+    """From here on the run lives in the store `to`, once what is stored here has arrived there."""
 
     to: str
-    move: str = ""
+    move: str
     library: str = ""
 
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from indelible.core import events as ev
-from indelible.core.arriving import EXPORT, must_be_here, must_not_be_elsewhere
+from indelible.core.arriving import must_be_here, must_not_be_elsewhere
 from indelible.core.record import FAILED, FINISHED, MOVED, PARKED, RUNNING
 from indelible.core.recovery import NEWEST
 from indelible.drive.clock import Clock
@@ -117,7 +117,7 @@ def _carried(
         return _went_on(coming, source, target)
     must_be_prefix(target, there, coming)
     missing_of_inbox(source, target, run_id)
-    if record.status == MOVED and record.move and record.moved_to != target.url:
+    if record.status == MOVED and record.moved_to != target.url:
         must_not_be_elsewhere(record, source.url)
     landing = Landing(held.enter_context(claim_target(target, run_id, clock)), source, clock, told)
     if Presence.of(target, run_id).last != there.last:
@@ -158,14 +158,10 @@ def landed(landing: Landing, coming: Survey) -> Transfer:
     landing.bring(coming)
     arrived = landing.verify(coming)
     landing.reveal(arrived)
-    if record.status != MOVED or not record.move or not _ends_here(record.moved_to, landing):
+    if record.status != MOVED or record.moved_to != landing.target.url:
         return Transfer(record.run_id, COPIED, record.status, coming.head, coming.stored_bytes, landing.written)
     landing.arrive(arrived)
     return Transfer(record.run_id, MOVED_THERE, record.stood, coming.head + 1, coming.stored_bytes, landing.written)
-
-
-def _ends_here(to: str, landing: Landing) -> bool:
-    return to == landing.target.url or (to.startswith(EXPORT) and landing.origin.url.startswith(EXPORT))
 
 
 def _went_on(coming: Survey, source: Origin, target: Store) -> Transfer:
