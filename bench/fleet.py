@@ -41,7 +41,7 @@ def measure(folder: Path, cycles: int) -> list[Row]:
     """Cycles a second, and how many times those of one run."""
     rows: list[Row] = []
     lay_ready()
-    for kind in (Kind("asyncio", aworker, acounter, on_asyncio), Kind("threads", worker, counter, _on_threads)):
+    for kind in (Kind("asyncio", aworker, acounter, on_asyncio), Kind("threads", worker, counter, on_threads)):
         one, many, tiny = _rates(folder, kind, cycles)
         rows += [
             scale(f"one run, {kind.name}", one, "/s"),
@@ -89,7 +89,8 @@ def on_asyncio(path: str, agent: Any, runs: int, cycles: int) -> float:
     return asyncio.run(fleet())
 
 
-def _on_threads(path: str, agent: Any, runs: int, cycles: int) -> float:
+def on_threads(path: str, agent: Any, runs: int, cycles: int) -> float:
+    """As `on_asyncio`, each run in a thread."""
     def one(run: ind.Run[Any]) -> None:
         for _ in range(cycles):
             with run.cycle():
