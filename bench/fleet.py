@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import indelible as ind
 from floor import Floor
+from indelible.runtime.runstore import RunStore
 from material import Results, results
 from table import Row, at_least, scale
 from workload import Ready, acounter, aworker, counter, worker
@@ -26,6 +27,15 @@ RUNS = 50
 ROUNDS = 3
 AT_LEAST = 3_000
 TIMES_ONE = 3
+
+
+Where = str | Callable[[], RunStore]
+"""The URL of a store, or what opens one."""
+
+
+def opened_at(where: Where) -> RunStore:
+    """The store, open."""
+    return ind.open(where) if isinstance(where, str) else where()
 
 
 class Kind(NamedTuple):
@@ -66,7 +76,7 @@ def _rates(folder: Path, kind: Kind, cycles: int) -> tuple[float, float, float]:
     return one, many, tiny
 
 
-def on_asyncio(path: str, agent: Any, runs: int, cycles: int) -> float:
+def on_asyncio(path: Where, agent: Any, runs: int, cycles: int) -> float:
     """Seconds that so many runs take for so many cycles each."""
 
     async def one(run: ind.Run[Any]) -> None:
@@ -75,7 +85,7 @@ def on_asyncio(path: str, agent: Any, runs: int, cycles: int) -> float:
                 await agent(run)
 
     async def fleet() -> float:
-        async with ind.open(path) as store:
+        async with opened_at(path) as store:
             opened = [store.run(f"run-{n}", agent, "Find three suppliers") for n in range(runs)]
             for run in opened:
                 await run.__aenter__()
@@ -89,14 +99,15 @@ def on_asyncio(path: str, agent: Any, runs: int, cycles: int) -> float:
     return asyncio.run(fleet())
 
 
-def on_threads(path: str, agent: Any, runs: int, cycles: int) -> float:
+def on_threads(path: Where, agent: Any, runs: int, cycles: int) -> float:
     """As `on_asyncio`, each run in a thread."""
+
     def one(run: ind.Run[Any]) -> None:
         for _ in range(cycles):
             with run.cycle():
                 agent(run)
 
-    with ind.open(path) as store, ThreadPoolExecutor(runs) as pool:
+    with opened_at(path) as store, ThreadPoolExecutor(runs) as pool:
         opened = [store.run(f"run-{n}", agent, "Find three suppliers") for n in range(runs)]
         for run in opened:
             run.__enter__()

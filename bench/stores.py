@@ -14,15 +14,20 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import NamedTuple
+
+import apsw
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the servers are those of the tests
 
 from tests.servers import postgres, seaweed, valkey
 
-from fleet import lay_ready, on_asyncio, on_threads
+from fleet import Where, lay_ready, on_asyncio, on_threads
 from floor import Floor
+from indelible.drive.clock import SystemClock
+from indelible.runtime.runstore import RunStore
+from indelible.stores.sqlite import SqliteStore
 from material import results
 from table import Row, at_least, at_most, scale
 from workload import aworker, worker
@@ -31,6 +36,7 @@ FLEETS = (1, 10, 100)
 ROUNDS = 3
 TIMES_FLOOR = 1.5
 TIMES_ONE = 15
+SLOW_SYNC_S = 0.005
 STRICT = ("SQLite", "PostgreSQL")
 """Those whose throughput at a hundred runs has a limit."""
 
@@ -39,7 +45,7 @@ class Place(NamedTuple):
     """A store to be measured: a fresh URL for each fleet, and the write that is its floor."""
 
     name: str
-    url: Callable[[], str]
+    url: Callable[[], Where]
     floor: Callable[[bytes], object]
     cycles: int
     """Of one run alone."""
@@ -50,7 +56,7 @@ def measure(folder: Path, part: int) -> list[Row]:
     lay_ready()
     rows: list[Row] = []
     with ExitStack() as stack:
-        for opened in (_sqlite, _postgres, _valkey, _directory, _s3):
+        for opened in (_sqlite, _slow_sqlite, _postgres, _valkey, _directory, _s3):
             rows += _rows(stack.enter_context(opened(folder)), part)
     return rows
 
@@ -99,6 +105,37 @@ def _sqlite(folder: Path) -> Iterator[Place]:
     floor = Floor(str(folder / "stores-floor.db"))
     yield Place("SQLite", _fresh(str(folder / "stores-{}.db")), floor.write, 500)
     floor.close()
+
+
+class _SlowDisk(apsw.VFS):
+    """A disk that takes some milliseconds longer to sync, as most do."""
+
+    def __init__(self) -> None:
+        super().__init__("slow", "")
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+        return _SlowFile("", name, flags)
+
+
+class _SlowFile(apsw.VFSFile):
+    def xSync(self, flags: int) -> None:
+        sleep(SLOW_SYNC_S)
+        super().xSync(flags)
+
+
+@contextmanager
+def _slow_sqlite(folder: Path) -> Iterator[Place]:
+    disk = _SlowDisk()
+    fresh = _fresh(str(folder / "slow-{}.db"))
+    con = apsw.Connection(str(folder / "slow-floor.db"), vfs="slow")
+    con.pragma("journal_mode", "wal")
+    con.pragma("synchronous", "full")
+    con.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, data BLOB NOT NULL)")
+    yield Place(f"SQLite, {SLOW_SYNC_S * 1e3:.0f} ms added to each sync",
+                lambda: lambda: RunStore(SqliteStore(fresh(), vfs="slow"), SystemClock()),
+                lambda data: con.execute("INSERT INTO rows (data) VALUES (?)", (data,)), 200)  # fmt: skip
+    con.close()
+    disk.unregister()
 
 
 @contextmanager
