@@ -16,6 +16,8 @@ from indelible.testing.world import Deed
 from tests.figures import tell
 
 AGENTS = Path(__file__).with_name("killed_agents.py")
+# A kill takes nothing from the kernel, so memory does as well as a disk; what power loss takes is tested elsewhere.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 RULES = {
     "complete": Rule("repeatable"),
@@ -44,9 +46,7 @@ def test_killed_at_every_point_the_run_ends_as_if_nothing_had_happened(
     """B01, B02, B09: before and after each durable write and each deed, in one process and in its successors."""
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     target = crash.Target(f"{AGENTS}:{name}", "Look after the guests", rules=RULES, reply=person)
-    # A kill takes nothing from the kernel, so memory does as well as a disk; what power loss takes is tested elsewhere.
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with TemporaryDirectory(dir=memory) as folder:
+    with TemporaryDirectory(dir=MEMORY) as folder:
         report = crash.sweep(target, folder, twice=12)
     tell(f"{name}: {report}")
     assert not report.problems

@@ -35,6 +35,7 @@ from indelible.runtime import runstore
 from indelible.runtime.agents import Agent, AsyncAgent
 from indelible.stores import open_store
 from indelible.stores.base import Store
+from indelible.stores.patience import at_once
 
 T = TypeVar("T")
 
@@ -67,8 +68,9 @@ class Points:
 
         def opened(*args: Any, **kwargs: Any) -> Store:
             store = open_store(*args, **kwargs)
+            innermost = at_once(store)
             for name in WRITES:
-                setattr(store, name, self._around(name, getattr(store, name)))
+                setattr(innermost, name, self._around(name, getattr(innermost, name)))
             return store
 
         patched: Any = runstore  # the one place where every store is opened
