@@ -59,6 +59,20 @@ def test_what_may_be_asked_twice_is_and_a_read_goes_on_where_it_was() -> None:
     assert at_once(patient) is store
 
 
+def test_a_read_does_not_go_on_behind_what_was_pruned() -> None:
+    """B90: what the reader has not seen is gone, and a journal with a gap in it would be taken for a damaged one."""
+    store = Flaky(lambda: 0.0)
+    store.claim("r", "owner", 30.0)
+    store.append([Write("r", 1, Batch(at, at + 1, b"x")) for at in range(4)])
+    reading = Patient(store, list[float]().append).read("r")
+    assert next(reading).last_seq == 1
+    store.put_snapshot("r", 3, b"s", True)
+    store.left = 1
+    with pytest.raises(StoreUnavailable, match="was pruned while it was read"):
+        list(reading)
+    assert [batch.after_seq for batch in Patient(store, list[float]().append).read("r", 1)] == [3]
+
+
 def test_in_the_end_it_is_told() -> None:
     store, slept = Flaky(lambda: 0.0), list[float]()
     store.left = 1_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import NoReturn
 
 import pytest
 
@@ -13,7 +14,8 @@ from indelible.core.journal import Batch, Journal, seed
 from indelible.errors import IndelibleError, NotStorable, StaleWriter, StoreUnavailable
 from indelible.stores.base import Write
 from indelible.stores.memory import MemoryStore
-from indelible.stores.writer import Writer
+from indelible.stores.patience import REMOTE_S, Patient
+from indelible.stores.writer import Writer, _Waiting
 
 
 class Faulty(MemoryStore):
@@ -106,6 +108,28 @@ def test_a_store_that_stays_away_is_given_up_on_and_the_write_can_be_offered_aga
     assert len(pauses) == 3
     writer.write(lambda: only[0])
     assert stored(store, "r") == [only[0].batch]
+
+
+def test_a_group_waits_no_longer_than_one_of_it(store: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B49: the patience is for all of them together, reading back included; else a hundred runs waited for hours."""
+
+    def away(*_: object) -> NoReturn:
+        raise StoreUnavailable("down", hint="start it")
+
+    slept: list[float] = []
+    patient = Patient(store, slept.append)
+    writer = Writer(patient, slept.append)
+    made = [writes(store, f"r{n}", 1)[0] for n in range(3)]
+    monkeypatch.setattr(store, "read", away)
+    store.plan = ["before"] * 100
+    for one in made:
+        writer._queue.append(_Waiting(lambda one=one: one))  # type: ignore[misc]
+    waiting = list(writer._queue)
+    writer._lead(None)
+    answers = [one.error for one in waiting]
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
+    assert store.groups == [3]
+    assert sum(slept) == pytest.approx(REMOTE_S)
 
 
 def test_a_stale_writer_is_told_and_others_in_the_group_are_not_held_back(store: Faulty) -> None:

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from indelible.errors import IndelibleError, StoreUnavailable
+from indelible.stores import refusals
 from indelible.stores.base import Batch, Fact, Page, Query, Store, Upkeep, Write
 
 FIRST_S = (0.05, 0.5, 2.0)
@@ -71,17 +72,22 @@ class Patient:
         return self.store.append(writes)
 
     def read(self, run_id: str, after_seq: int = 0) -> Iterator[Batch]:
-        """See `Store.read`. After an interruption it goes on behind what has been read."""
-        left = pauses(self.patience_s)
+        """See `Store.read`. After an interruption it goes on behind what has been read, unless that was pruned."""
+        left, begun = pauses(self.patience_s), False
         while True:
             try:
                 for batch in self.store.read(run_id, after_seq):
-                    after_seq = batch.last_seq
+                    if begun and batch.after_seq > after_seq:
+                        break
+                    begun, after_seq = True, batch.last_seq
                     left = pauses(self.patience_s)
                     yield batch
-                return
+                else:
+                    return
             except StoreUnavailable:
                 self._wait(left)
+                continue
+            raise refusals.trimmed_meanwhile(run_id, self.url)
 
     def list_runs(self, query: Query, cursor: str | None = None) -> Page:
         """See `Store.list_runs`."""

@@ -20,7 +20,7 @@ from itertools import chain
 
 from indelible.errors import IndelibleError, StaleWriter, StoreUnavailable
 from indelible.stores.base import Store, Write
-from indelible.stores.patience import patience_of, pauses
+from indelible.stores.patience import at_once, patience_of, pauses
 
 MAX_GROUP = 512
 UNHEARD_S = 0.5
@@ -47,7 +47,8 @@ class Writer:
     """The one writer of a store in this process."""
 
     def __init__(self, store: Store, pause: Callable[[float], None]) -> None:
-        self._store = store
+        self._store = at_once(store)  # waiting is for `_resolve`, once for all of a group
+        self._patience_s = patience_of(store)
         self._pause = pause
         self._queue: deque[_Waiting] = deque()
         self._submitted: deque[_Waiting] = deque()
@@ -164,7 +165,7 @@ class Writer:
             if waiting.write is not None:
                 answer = failed or next(answers)
                 if answer is not None and (failed is not None or isinstance(answer, StaleWriter)):
-                    left = left or pauses(patience_of(self._store))
+                    left = left or pauses(self._patience_s)
                     answer = self._resolve(waiting.write, answer, left)
                 waiting.error = answer
             waiting.done = True
