@@ -5,18 +5,19 @@ Real servers are killed, started without what they held, and replaced by a repli
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
 
-from indelible.errors import JournalDamaged, LeaseLost, RunBusy, StaleWriter, StoreUnavailable, UnknownRun
+from indelible.errors import JournalDamaged, LeaseLost, Misuse, RunBusy, StaleWriter, StoreUnavailable, UnknownRun
 from indelible.runtime.leases import Hold, Renewer
 from indelible.stores.base import Batch, Label, Write, inbox_of
 from indelible.stores.owner import Owner
 from indelible.stores.redis import RedisStore, RedisStoreWarning
+from indelible.stores.redis_link import Command, _Wire
 from indelible.testing.conformance_kit import LABEL, entries, refused, write
 from tests.servers.failover import Pair
 from tests.servers.valkey import ValkeyServer
@@ -184,6 +185,36 @@ def test_all_replicas_had_it_in_memory() -> None:
         with closing(RedisStore(pair.url)) as store:
             assert store.claim("a", "worker-2", 30.0) == 2
             assert seqs(store) == [1, 2]
+
+
+def test_where_the_server_refuses_a_part_nothing_counts() -> None:
+    """Then nothing was waited for, so nothing may be taken for as durable as was asked for."""
+    with Pair() as pair, closing(RedisStore(f"{pair.url}?wait=1&timeout_ms=50")) as store:
+        store.claim("a", "worker-1", 30.0)
+        store.append([write("a", 0)])
+        pair.part()
+        pair.primary.run("SET", "indelible:{index}:order", "mine")
+        assert "something else" in str(refused(Misuse, lambda: store.append([write("a", 1)])))
+        assert "something else" in str(refused(Misuse, lambda: store.delete("a")))
+
+
+def test_what_ctrl_c_cut_off_is_waited_for_when_it_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B95: it is on the primary, and nobody has heard whether it is on the replica."""
+    with Pair() as pair, closing(RedisStore(f"{pair.url}?wait=1&timeout_ms=50")) as store:
+        store.claim("a", "worker-1", 30.0)
+        pair.part()
+        exchange = _Wire.exchange
+
+        def interrupted(self: _Wire, commands: Sequence[Command]) -> list[Any]:
+            exchange(self, commands)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(_Wire, "exchange", interrupted)
+            store.append([write("a", 0)])
+        refused(StoreUnavailable, lambda: list(store.read("a")))
+        pair.replica.follow(pair.primary)
+        assert seqs(store) == [1]
 
 
 def test_fewer_replicas_than_asked_for() -> None:

@@ -178,6 +178,7 @@ def test_the_least_that_a_user_needs(guarded: ValkeyServer) -> None:
         assert store.now() > 0
         assert list(store.facts())
         store.delete("a")
+        assert store.reclaim() >= 0
 
 
 def test_a_replica() -> None:

@@ -12,11 +12,12 @@ The layout is in `redis_scripts`, what a server guarantees in `redis_server`, wh
 from __future__ import annotations
 
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from indelible.errors import IndelibleError, JournalDamaged, Misuse, StoreUnavailable, UnknownRun
+from indelible.errors import IndelibleError, JournalDamaged, Misuse, UnknownRun
 from indelible.stores import redis_listing, refusals
 from indelible.stores import redis_scripts as lua
 from indelible.stores.base import Batch, Fact, Page, Query, Write, inbox_of
@@ -84,14 +85,10 @@ class RedisStore:
         sent = [writes[at] for at in good]
         heads = [held.head if (held := self._memory.of(write.run_id)) else 0 for write in sent]
         try:
-            found = self._link.write(
-                lambda stamp: [*self._touching(sent), *(self._appending(write, stamp) for write in sent)]
-            )[-len(sent) :]
-            for answer in found:
-                self._link.good(answer)
+            found = self._sent(sent)
             for at, write, head, answer in zip(good, sent, heads, found, strict=True):
                 answers[at] = self._fate(write, head, answer)
-        except StoreUnavailable:
+        except BaseException:  # Ctrl-C as well: what is read back later must have been waited for
             for write in sent:
                 self._memory.sent(write)
             raise
@@ -157,8 +154,8 @@ class RedisStore:
         keys = (*self._keys.of(run_id), self._keys.snap(run_id), *self._keys.of(inbox_of(run_id)))
         # The tombstone first: an index that names a run which is not there does no harm.
         bury = evalsha(lua.DELETE, keys, self._now())
-        answer, _ = self._link.write(lambda _: [bury, ("ZREM", self._keys.order, packed(run_id))])
-        answer = self._link.good(answer)
+        answers = self._link.write(lambda _: [bury, ("ZREM", self._keys.order, packed(run_id))])
+        answer, _ = map(self._link.good, answers)
         self._memory.release(run_id, deleted=True)
         if answer != b"OK":
             raise self._recovery.unknown(run_id, deleted=answer[0] == b"deleted")
@@ -222,6 +219,13 @@ class RedisStore:
             run_id=run_id,
         )
 
+    def _sent(self, writes: Sequence[Write]) -> list[Any]:
+        """The answer to each. Raises if the server refused anything: then nothing was waited for."""
+        found = self._link.write(
+            lambda stamp: [*self._touching(writes), *(self._appending(write, stamp) for write in writes)]
+        )
+        return [self._link.good(answer) for answer in found][-len(writes) :]
+
     def _touching(self, writes: Sequence[Write]) -> list[Command]:
         """The index goes first, so that it is never behind the runs."""
         ids = [packed(write.run_id) for write in writes if not refusals.is_inbox(write.run_id)]
@@ -242,8 +246,7 @@ class RedisStore:
         """What became of a write; one that came to a server which has lost what was before it is made good."""
         try:
             if answer != b"OK" and self._recovery.makes_good(write, head, answer):
-                again = self._link.write(lambda stamp: [*self._touching([write]), self._appending(write, stamp)])
-                answer = self._link.good(again[-1])
+                (answer,) = self._sent([write])
         except JournalDamaged as error:
             return error
         if answer == b"OK":
@@ -286,7 +289,7 @@ class RedisStore:
         else:
             error = JournalDamaged(
                 f"{self.url}: the journal of run {run_id!r} breaks off at event {at}, but its head is {head}",
-                hint=f"indelible verify {run_id} --store '{self.url}'",
+                hint=f"indelible verify {shlex.quote(run_id)} --store {shlex.quote(self.url)}",
             )
         error.ids.update(run_id=run_id, at=at, head=head)
         return error

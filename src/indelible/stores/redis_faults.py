@@ -38,7 +38,7 @@ _KNOWN = (
     _Known("Authentication required", Misuse, "asks for a password", f"export {PASSWORD}=…"),
     _Known("NOPERM", Misuse, "does not let this user do that",
            "redis-cli ACL SETUSER indelible on '>PASSWORD' '~PREFIX:*' +@read +@write +@scripting +@connection"
-           " +@transaction +info +time +wait +waitaof"),
+           " +@transaction +info +time +wait +waitaof '+memory|purge'"),
     _Known("WRONGTYPE", Misuse, "holds something else under a key of this store", "another prefix: ?prefix=agents"),
     _Known("MOVED", Misuse, "is part of a cluster; this release speaks to single servers",
            "a server with cluster-enabled no"),
