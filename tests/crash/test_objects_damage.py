@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,12 +21,13 @@ from indelible.errors import (
     StoreUnavailable,
 )
 from indelible.stores import open_store
-from indelible.stores.base import Batch, Query, Write
+from indelible.stores.base import Batch, Query, Write, inbox_of
 from indelible.stores.objects import ObjectStore
 from indelible.stores.objects_bucket import Remote
 from indelible.stores.objects_entry import Names, segment
 from indelible.stores.objects_folder import Folder
 from indelible.stores.owner import Owner, enter, leave
+from indelible.testing.conformance_kit import SteppedClock
 from tests.conformance.children import Child
 from tests.servers import seaweed
 
@@ -87,6 +89,26 @@ def test_a_stale_index_object_shows_nothing_stale() -> None:
     bucket.put(Names.of("a").listed, old.data)
     again = ObjectStore.over(bucket, "memory-objects:")
     assert [(entry.head, entry.owner) for entry in again.list_runs(Query()).runs] == [(9, "")]
+
+
+def test_a_message_to_a_run_that_was_deleted_and_tidied_away() -> None:
+    """B69: the slots of its inbox are empty again, but the tombstone's; who has not looked is refused as well."""
+    clock = SteppedClock()
+    memory = MemoryStore()
+    # A server's clock goes by what it wrote; this one is told, and what was written is an hour old to it.
+    store = ObjectStore.over(memory, "memory-objects:", clock=clock, since=clock, background=False)
+    clock.now = time.time()
+    store.claim("a", Owner.here("test"), 30.0)
+    message = Write(inbox_of("a"), 0, Batch(0, 1, b"yes"))
+    assert store.append([message]) == [None]
+    store.delete("a")
+    clock.advance(3600)
+    store.reclaim()
+    bucket = Remote(memory, "memory")
+    assert bucket.get(Names.of(inbox_of("a")).entry(1)) is None
+    again = ObjectStore.over(memory, "memory-objects:", clock=clock, since=clock, background=False)
+    assert isinstance(again.append([message])[0], StaleWriter)
+    assert bucket.get(Names.of(inbox_of("a")).entry(1)) is None
 
 
 def test_a_missing_entry_is_told_with_its_place() -> None:

@@ -221,7 +221,8 @@ class ObjectStore:
                 refused = _refused(write, tail)
                 if refused is not None and fresh:
                     return refused
-                if refused is None:
+                # A slot is taken for empty only by who has looked: that of a deleted inbox is empty as well.
+                if refused is None and (tail is not None or fresh):
                     added = self._batch(log, tail or self._logs.begin(write.run_id), write, touched)
                     if added is not None:
                         self._tidying.after(log, added)

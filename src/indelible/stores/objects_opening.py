@@ -48,10 +48,7 @@ def prepared(bucket: Bucket, readonly: bool) -> None:
     found = bucket.get(FORMAT)
     mark = encode(Format("indelible"))
     if found is not None:
-        try:
-            decode(Format, found.data, f"{bucket.where}: {FORMAT}")
-        except Misuse:
-            raise
+        decode(Format, found.data, f"{bucket.where}: {FORMAT}")
         if not readonly and bucket.create(FORMAT, found.data):
             raise _ignores_condition(bucket)
         return

@@ -8,6 +8,7 @@ writes a run checks its epoch itself.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -247,7 +248,7 @@ class PostgresStore:
                     con.execute(statement, asked)
             return locked.fetchall()
 
-        if not storable(run_id):
+        if not storable(run_id) or refusals.is_inbox(run_id):
             raise refusals.unknown(run_id)
         dead = {row[1]: row[2] for row in self._pool.write(change)}
         # An inbox that was written to before there was a run may go as well.
@@ -303,7 +304,7 @@ class PostgresStore:
         else:
             error = JournalDamaged(
                 f"{self.url}: the journal of run {run_id!r} ends at event {at}, but its head is {head}",
-                hint=f"indelible verify {run_id} --store {self.url}",
+                hint=f"indelible verify {shlex.quote(run_id)} --store {shlex.quote(self.url)}",
             )
         error.ids.update(run_id=run_id, at=at, head=head)
         return error

@@ -420,6 +420,14 @@ class DeleteConformance(StoreFixture):
             assert isinstance(answer, StaleWriter)
             refused(UnknownRun, lambda: store.delete("nobody"))
 
+    def test_an_inbox_goes_only_with_its_run(self, tmp_path: Path) -> None:
+        """B69: else what is said to the run would be refused from then on."""
+        with self.claimed(tmp_path, "a") as store:
+            store.append([write(inbox_of("a"), 0, epoch=0)])
+            refused(UnknownRun, lambda: store.delete(inbox_of("a")))
+            assert store.append([write(inbox_of("a"), 1, epoch=0)]) == [None]
+            assert len(list(store.read(inbox_of("a")))) == 2
+
     def test_a_read_is_never_short_without_saying_so(self, tmp_path: Path) -> None:
         """B69 B90: a run that is deleted in mid-read is either read to its end, or the reader is told."""
         with self.claimed(tmp_path, "a") as store:
