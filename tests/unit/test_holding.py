@@ -41,6 +41,33 @@ def test_leases_are_renewed_well_before_they_run_out(store: RunStore) -> None:
     assert all(0 < wait <= 15 for wait in ticks.waits)
 
 
+def test_a_release_that_fails_does_not_end_the_renewal_of_the_others(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B10 B53: one run was taken over and let go of, and just then the server is away."""
+    agent = agent_of(lambda run: None)
+    with store.run("taken", agent, "o") as taken, store.run("other", agent, "o") as other:
+        holds = [run._holding._hold for run in (taken, other)]
+        renewer, renewed = Renewer(store.store, 30.0), list[str]()
+        for hold in holds:
+            assert hold is not None
+            renewer._holds.append(hold)
+
+        def claim(run_id: str, owner: str, ttl_s: float) -> int:
+            if not ttl_s:
+                raise StoreUnavailable("the server is away", hint="start it")
+            renewed.append(run_id)
+            return 99 if run_id == "taken" else 1
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store.store, "claim", claim)
+            renewer.renew()
+        assert renewed == ["taken", "other"]
+        assert holds[0] is not None
+        assert "another process has taken it over" in str(holds[0].live.lost)
+        holds[0].live.lost = ""
+
+
 def test_what_was_paid_in_a_cycle_that_nobody_left_is_written_at_the_close(store: RunStore) -> None:
     """B95: a cheap answer waits in memory for the next write, and the close is the last one there is."""
 

@@ -8,6 +8,7 @@ Invariant: a run whose lease was lost is marked so before its next action is cal
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
 from indelible.core.cycle import Live
@@ -66,7 +67,8 @@ class Renewer:
                 if epoch != live.epoch:
                     # Its successor has let go meanwhile. The run is not for us either: our view of it is old.
                     self._lose(hold, None)
-                    self._store.claim(live.record.run_id, hold.owner, 0)
+                    with suppress(IndelibleError):  # else it runs out by itself; the other runs must be renewed
+                        self._store.claim(live.record.run_id, hold.owner, 0)
 
     def close(self) -> None:
         """End the thread."""
