@@ -13,7 +13,7 @@ import pytest
 
 import indelible as ind
 from indelible.errors import IndelibleError, Misuse, RunBusy, StaleWriter, StoreUnavailable, UnknownRun
-from indelible.runtime.pruning import Wish, chosen, delete_all, drop_past
+from indelible.runtime.pruning import HELD, Wish, chosen, delete_all, drop_past
 from indelible.runtime.runstore import RunStore
 from indelible.stores.base import Batch, Label, Query, Store, Upkeep, Write, inbox_of
 from indelible.stores.memory import MemoryStore
@@ -139,6 +139,34 @@ def test_what_has_changed_meanwhile_stays(aged: RunStore) -> None:
     assert len(entries(aged.store)) == 20
     entry = next(entry for entry in entries(aged.store) if entry.run_id == "finished 0")
     assert (entry.head, entry.owner) == (2, ""), "what was held to look at it is let go of"
+
+
+def test_few_are_held_at_once_where_they_go_singly() -> None:
+    """A lease must not run out while the others of a group have their turn."""
+    clock = SteppedClock()
+    store = MemoryStore(clock)
+    single = OneByOne(store)
+    held, seen = set[str](), list[int]()
+    ids = [f"r{number}" for number in range(2 * HELD + 5)]
+    for run_id in ids:
+        store.claim(run_id, "somebody", 30.0)
+    assert store.append([ended(run_id) for run_id in ids]) == [None] * len(ids)
+    for run_id in ids:
+        store.claim(run_id, "somebody", 0.0)
+
+    def claim(run_id: str, owner: str, ttl_s: float) -> int:
+        held.add(run_id)
+        seen.append(len(held))
+        return store.claim(run_id, owner, ttl_s)
+
+    def delete(run_id: str) -> None:
+        store.delete(run_id)
+        held.discard(run_id)
+
+    single.claim, single.delete = claim, delete  # type: ignore[attr-defined]
+    with ind.open("memory:") as other, RunStore(single, other.clock) as runs:  # type: ignore[arg-type]
+        assert delete_all(runs, chosen(runs, Wish(keep_last=0)), quiet) == []
+        assert (entries(store), max(seen)) == ([], HELD)
 
 
 def test_a_live_worker_cannot_bring_it_back(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ it again finishes it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from indelible.core import snapshots
 from indelible.core.inbox import inbox_of
 from indelible.core.journal import Torn, read_all
 from indelible.core.record import FAILED, FINISHED, MOVED, PARKED, Record, fold
-from indelible.errors import JournalDamaged, Misuse, RunBusy, UnknownRun
+from indelible.errors import IndelibleError, JournalDamaged, Misuse, RunBusy, StoreUnavailable, UnknownRun
 from indelible.runtime.beginnings import beginning
 from indelible.runtime.leases import TTL_S
 from indelible.runtime.runstore import RunStore
@@ -31,6 +32,8 @@ GROUP = 500
 """So many runs are deleted in one transaction."""
 AT_ONCE = 8
 """So many are deleted at once where a store takes them one by one."""
+HELD = 100
+"""So many are held meanwhile: none for so long that its lease could run out before its turn comes."""
 ENDED = frozenset({FINISHED, FAILED})
 _RENEW_EVERY = 256
 
@@ -120,10 +123,13 @@ def drop_past(runs: RunStore, entry: RunEntry) -> Went:
             return Went(entry.run_id, 0, error.what)
         try:
             return _drop(runs, _entry(runs, entry.run_id), owner)
-        except (JournalDamaged, UnknownRun, Misuse) as error:
+        except StoreUnavailable:
+            raise
+        except IndelibleError as error:
             return Went(entry.run_id, 0, error.what)
         finally:
-            runs.store.claim(entry.run_id, owner, 0.0)
+            with suppress(UnknownRun):  # deleted meanwhile
+                runs.store.claim(entry.run_id, owner, 0.0)
 
 
 def _drop(runs: RunStore, entry: RunEntry, owner: str) -> Went:
@@ -141,13 +147,13 @@ def _drop(runs: RunStore, entry: RunEntry, owner: str) -> Went:
     if snapshots.encode(found.record) != data or snapshots.encode(snapshots.decode(data, run_id, head)) != data:
         raise JournalDamaged(
             f"run {run_id!r}: a snapshot made anew differs from the fold of the journal; nothing was dropped",
-            hint=f"indelible verify {run_id}",
+            hint=f"indelible verify {shlex.quote(run_id)}",
         )
     store.put_snapshot(run_id, head, data)
     if store.get_snapshot(run_id, head) != (head, data):
         raise JournalDamaged(
             f"run {run_id!r}: the store gave another snapshot back than it was given; nothing was dropped",
-            hint=f"indelible verify {run_id}",
+            hint=f"indelible verify {shlex.quote(run_id)}",
         )
     store.put_snapshot(run_id, head, data, True)
     return Went(run_id, entry.stored_bytes - _entry(runs, run_id).stored_bytes, events=head)
@@ -177,7 +183,8 @@ def _delete(runs: RunStore, group: Sequence[RunEntry], owner: str) -> list[bool]
     if isinstance(store, Sweeping):
         gone = iter(store.delete_idle([(entry.run_id, entry.head) for entry in real]))
     else:
-        gone = iter(_one_by_one(store, real, owner))
+        held = (real[at : at + HELD] for at in range(0, len(real), HELD))
+        gone = (went for some in held for went in _one_by_one(store, some, owner))
     return [next(gone) if entry.head else True for entry in group]
 
 
@@ -226,7 +233,8 @@ def _named(runs: RunStore, run_id: str, wish: Wish, history: bool) -> RunEntry:
         )
     status = _status(entry)
     if not history and status not in ENDED | {MOVED} and not (wish.parked and status == PARKED):
-        hint = f"indelible prune --run {run_id} --include-parked" if status == PARKED else f"indelible delete {run_id}"
+        word = shlex.quote(run_id)
+        hint = f"indelible prune --run {word} --include-parked" if status == PARKED else f"indelible delete {word}"
         raise Misuse(f"run {run_id!r} has not ended: it is {status or 'not accepted yet'}", hint=hint, run=run_id)
     return entry
 
