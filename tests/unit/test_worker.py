@@ -278,3 +278,15 @@ def test_what_cannot_be_asked_of_a_worker_is_refused(room: Room) -> None:
     with pytest.raises(Misuse, match="two agents"):
         Worker(room.runs, [agent, finishing()])
     Worker(room.runs, [agent, agent]).close()
+
+
+def test_the_store_is_asked_for_the_time_only_when_a_time_may_have_come(room: Room) -> None:
+    """Object storage charges for it, and a worker that has nothing to do looks every second."""
+    napping = agent_of(lambda run: run.sleep(100), tasks=(), name="napper")
+    napping.run("o", store=room.runs, run_id="n", wait=False)
+    asking().run("o", store=room.runs, run_id="a", wait=False)
+    lookout = Lookout(room.runs, ["napper", "tester"])
+    room.store.asked.clear()
+    assert (lookout.look().unsettled, room.store.asked["now"]) == (1, 0)
+    room.clock.time += 101
+    assert ([found.run_id for found in lookout.look().runnable], room.store.asked["now"]) == (["n"], 1)

@@ -50,6 +50,10 @@ class Faulty(MemoryStore):
             self._ask("claim", run_id)
         return super().claim(run_id, owner, ttl_s)
 
+    def now(self) -> float:
+        self._ask("now", "")
+        return super().now()
+
     def read(self, run_id: str, after_seq: int = 0) -> Iterator[Batch]:
         self._ask("read inbox" if run_id.endswith(INBOX) else "read", run_id)
         return super().read(run_id, after_seq)

@@ -91,7 +91,7 @@ class Lookout:
         """What can go on now, besides `ours`, which this process works on. Raises what the listing raises."""
         self._looks += 1
         listed = {entry.run_id: entry for entry in self._listed()}
-        now, survey, asking = self._now(), Survey(), []
+        survey, asking, sleeping = Survey(), list[RunEntry](), list[tuple[float, RunEntry]]()
         for entry in sorted(listed.values(), key=lambda entry: entry.updated_at, reverse=True)[::-1]:
             if entry.run_id in ours:
                 continue
@@ -103,10 +103,9 @@ class Lookout:
                 survey.runnable.append(Runnable(entry))
             elif entry.label.wake_at is None:
                 asking.append(entry)
-            elif entry.label.wake_at <= now:
-                survey.runnable.append(Runnable(entry))
             else:
-                survey.unsettled += 1
+                sleeping.append((entry.label.wake_at, entry))
+        self._wake(sleeping, survey)
         self._forget(listed)
         self._ask(asking, survey, every_inbox)
         survey.runnable = [found for found in survey.runnable if not self._is_aside(found)]
@@ -127,11 +126,14 @@ class Lookout:
         for agent in self._agents:
             yield from self._runs.entries(statuses={RUNNING, PARKED}, agent=agent)
 
-    def _now(self) -> float:
-        """A time has come when the store's clock says so, which all workers share, and so does this machine's, by
-        which the run itself will look."""
-        store, own = self._runs.store, self._runs.clock.now()
-        return min(own, store.now()) if isinstance(store, Upkeep) else own
+    def _wake(self, sleeping: list[tuple[float, RunEntry]], survey: Survey) -> None:
+        """A time has come when this machine's clock says so, by which the run itself will look, and so does the
+        store's, which all workers share. That one is asked only then, for object storage charges for it."""
+        store, now = self._runs.store, self._runs.clock.now()
+        if isinstance(store, Upkeep) and any(wake_at <= now for wake_at, _ in sleeping):
+            now = min(now, store.now())
+        survey.runnable += (Runnable(entry) for wake_at, entry in sleeping if wake_at <= now)
+        survey.unsettled += sum(wake_at > now for wake_at, _ in sleeping)
 
     def _ask(self, asking: list[RunEntry], survey: Survey, every_inbox: bool) -> None:
         """Look for messages to those that wait for a person."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,11 @@ import indelible as ind
 from indelible.bill import requests
 from indelible.bill.costs import one_write
 from indelible.bill.prices import load
-from indelible.bill.requests import CALLS, CYCLES, Row, counted
+from indelible.bill.requests import CALLS, CYCLES, Clock, Counting, Row, counted
 from indelible.cli.main import main
+from indelible.runtime.runnable import Lookout
+from indelible.runtime.runstore import RunStore
+from indelible.stores.objects import ObjectStore
 from indelible.stores.objects_opening import usd_per_put
 
 
@@ -62,6 +66,52 @@ def test_listing_is_bounded(rows: dict[str, Row]) -> None:
     assert first.gets + first.lists < 1.2 * requests.RUNS
     assert again.gets + again.lists < 0.2 * requests.RUNS
     assert first.puts == again.puts == 0
+
+
+def test_the_page_tells_what_is_counted(rows: dict[str, Row]) -> None:
+    """Each line of its table, by what it is about."""
+    page = Path(__file__).parents[3].joinpath("docs", "stores", "object-storage.md").read_text(encoding="utf-8")
+    names = {
+        "1,000 cycles, each paid": "1,000 cycles, full",
+        "of which merging": "of which merging old entries, full",
+        '1,000 cycles, `durability="economic"`': "1,000 cycles, economic",
+        "of which the lease": "of which the lease, economic",
+        "holding an idle run": "holding an idle run for an hour",
+        "the first listing": "listing 1,000 runs, a tenth of them held, first",
+        "the next one": "listing 1,000 runs, a tenth of them held, again",
+    }
+    told: dict[str, list[str]] = {}
+    for line in page.splitlines():
+        about, *figures = line.strip("|").split("|")
+        told |= {names[begin]: figures for begin in names if about.strip().startswith(begin)}
+    assert set(told) == set(names.values())
+    for name, (puts, lists, gets, dollars) in told.items():
+        row = rows[name]
+        assert [int(cell.replace(",", "")) for cell in (puts, lists, gets)] == [row.puts, row.lists, row.gets], name
+        assert float(dollars) == pytest.approx(row.dollars(load(), "s3-standard"), rel=0.05), name
+
+
+def test_a_worker_that_waits_asks_little() -> None:
+    """B63: a poll is a listing, and a read for each run that waits for a person; nothing is written."""
+    clock = Clock()
+    bucket = Counting(clock)
+    store = ObjectStore.over(bucket, "s3://bucket", since=clock.now, background=False)
+
+    @ind.agent(state=ind.State)
+    def waiting(run: ind.Run[ind.State]) -> None:
+        run.finish(run.ask("Which supplier?"))
+
+    with RunStore(store, clock) as runs:
+        for number in range(3):
+            waiting.run("o", store=runs, run_id=f"r{number}", wait=False)
+        lookout = Lookout(runs, [waiting.name])
+        for turn in ("first", "second"):
+            with bucket.purpose(turn):
+                assert lookout.look().runnable == []
+        assert bucket.row("poll", "second") == Row("poll", 0, 1, 3, 0)
+        month = 30 * 86_400 * Row("poll", 0, 1, 0, 0).dollars(load(), "s3-standard")
+        assert month == pytest.approx(13, rel=0.01)
+        assert month / 30 == pytest.approx(0.43, rel=0.01)
 
 
 def test_the_price_that_economic_runs_take_for_granted() -> None:
