@@ -8,6 +8,7 @@ Invariant: the fold of `batches` into `record` is the run, whatever was dropped.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -73,7 +74,7 @@ def beginning(store: Source, run_id: str) -> Beginning:
     if found is None or found[0] != after:
         raise JournalDamaged(
             f"run {run_id!r}: the journal begins after event {after}, and no snapshot stands there",
-            hint=f"indelible verify {run_id}",
+            hint=f"indelible verify {shlex.quote(run_id)}",
             run=run_id,
         )
     return Beginning(snapshots.decode(found[1], run_id, after), chain((first,), batches), len(found[1]))

@@ -7,6 +7,7 @@ Invariant: what is told is what the server says of itself now.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -159,7 +160,8 @@ def _wholeness(con: Connection) -> Iterator[Fact]:
         yield Fact("orphans", "none")
     short, first = _row(con, _CUT_SHORT)
     if short:
-        yield Fact("journals", f"{short} do not reach their head, one is {first!r}", "bad", f"indelible verify {first}")
+        hint = f"indelible verify {shlex.quote(first)}"
+        yield Fact("journals", f"{short} do not reach their head, one is {first!r}", "bad", hint)
     else:
         yield Fact("journals", "each reaches its head")
 

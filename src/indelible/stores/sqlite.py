@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -372,7 +373,7 @@ class SqliteStore:
         else:
             error = JournalDamaged(
                 f"{self.url}: the journal of run {run_id!r} ends at event {at}, but its head is {head}",
-                hint=f"indelible verify {run_id} --store {self.url}",
+                hint=f"indelible verify {shlex.quote(run_id)} --store {shlex.quote(self.url)}",
             )
         error.ids.update(run_id=run_id, at=at, head=head)
         return error
