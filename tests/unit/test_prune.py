@@ -12,7 +12,8 @@ import apsw
 import pytest
 
 import indelible as ind
-from indelible.errors import IndelibleError, Misuse, RunBusy, StaleWriter, StoreUnavailable, UnknownRun
+from indelible.core.arriving import ARRIVING
+from indelible.errors import FormatTooNew, IndelibleError, Misuse, RunBusy, StaleWriter, StoreUnavailable, UnknownRun
 from indelible.runtime.pruning import HELD, Wish, chosen, delete_all, drop_past
 from indelible.runtime.runstore import RunStore
 from indelible.stores.base import Batch, Label, Query, Store, Upkeep, Write, inbox_of
@@ -102,6 +103,28 @@ def test_what_cannot_be_chosen(aged: RunStore) -> None:
     aged.store.claim("failed 0", "somebody else", 30.0)
     refused(RunBusy, lambda: picked(aged, run_ids=("failed 0",)))
     assert "failed 0" not in picked(aged, older_than_s=0)
+
+
+def test_a_run_on_its_way_here_is_left_alone(aged: RunStore) -> None:
+    """Whoever brings it holds it only now and then."""
+    aged.store.claim("coming", "somebody", 30.0)
+    assert aged.store.append([ended("coming", ARRIVING)]) == [None]
+    aged.store.claim("coming", "somebody", 0.0)
+    assert "coming" not in {entry.run_id for entry in chosen(aged, Wish(keep_last=0), history=True)}
+
+
+def test_one_run_that_cannot_be_read_keeps_no_other_from_losing_its_past(
+    aged: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B83: whatever is wrong with it is told, and it is let go of; only a store that is away ends it all."""
+    (entry,) = aged.store.list_runs(Query(run_ids=("parked 0",))).runs
+
+    def broken(_: RunStore, run_id: str, owner: str) -> None:
+        raise FormatTooNew(f"run {run_id!r} was written by a newer release", hint="pip install -U indelible")
+
+    monkeypatch.setattr("indelible.runtime.pruning._folded", broken)
+    assert "newer release" in drop_past(aged, entry).kept
+    assert aged.store.list_runs(Query(run_ids=("parked 0",))).runs[0].owner == ""
 
 
 def test_they_go_for_good(aged: RunStore) -> None:

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from indelible.core import snapshots
+from indelible.core.arriving import ARRIVING
 from indelible.core.inbox import inbox_of
 from indelible.core.journal import Torn, read_all
 from indelible.core.record import FAILED, FINISHED, MOVED, PARKED, Record, fold
@@ -79,7 +80,7 @@ def chosen(runs: RunStore, wish: Wish, history: bool = False) -> Iterator[RunEnt
     now, kept = time_of(runs), 0
     statuses = None if history else set(ENDED | {PARKED} if wish.parked else ENDED)
     for entry in runs.entries(statuses=statuses, agent=wish.agent):
-        if entry.live or _status(entry) == MOVED:
+        if entry.live or _status(entry) in (MOVED, ARRIVING):
             continue
         if kept < (wish.keep_last or 0):
             kept += 1
