@@ -10,6 +10,7 @@ nothing.
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import NamedTuple
 
 import msgspec
@@ -56,7 +57,7 @@ def must_be_here(run_id: str, data: bytes) -> None:
     origin = found.origin or "another store"
     raise RunMoved(
         f"run {run_id!r} is being brought here from {origin}, and not all of it has arrived",
-        hint=f"indelible copy {found.origin or 'SRC'} DST --run {run_id}   # finishes it; DST is this store",
+        hint=f"indelible copy {quote(found.origin or 'SRC')} DST --run {quote(run_id)}   # DST is this store",
         run=run_id,
         origin=found.origin,
     )
@@ -68,5 +69,5 @@ def must_not_be_elsewhere(record: Record, url: str = "") -> None:
         return
     run_id, to = record.run_id, record.moved_to
     what = f"run {run_id!r} was moved to {to}"
-    hint = f"indelible copy {url or 'HERE'} {to} --run {run_id}   # finishes the move, if it has not arrived there"
+    hint = f"indelible copy {quote(url or 'HERE')} {quote(to)} --run {quote(run_id)}   # finishes it, if it is not there"
     raise RunMoved(what, hint=hint, run=run_id, to=to)

@@ -7,6 +7,7 @@ Invariant: from the first write to the last there is a mark, and nobody can go o
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -138,7 +139,11 @@ def must_be_prefix(target: Store, there: Presence, coming: Survey) -> None:
     else:
         what = f"another run of the id {run_id!r} is in {target.url}, or one that went another way: it is at event " \
             f"{there.head}, this one at {coming.head}"  # fmt: skip
-    raise RunMismatch(what, hint=f"indelible log {run_id} --store {target.url}   # or choose another store", run=run_id)
+    raise RunMismatch(
+        what,
+        hint=f"indelible log {shlex.quote(run_id)} --store {shlex.quote(target.url)}   # or choose another store",
+        run=run_id,
+    )
 
 
 def is_ahead(target: Store, there: Presence, coming: Survey) -> bool:
@@ -156,7 +161,7 @@ def is_ahead(target: Store, there: Presence, coming: Survey) -> bool:
     raise RunMismatch(
         f"another run of the id {run_id!r} is in {target.url}, or one that went another way: it is at event "
         f"{there.head}, this one at {coming.head}",
-        hint=f"indelible log {run_id} --store {target.url}   # or choose another store",
+        hint=f"indelible log {shlex.quote(run_id)} --store {shlex.quote(target.url)}   # or choose another store",
         run=run_id,
     )
 
@@ -226,7 +231,7 @@ class Landing:
                 raise JournalDamaged(
                     f"run {self.run_id!r}: what {self.target.url} gives back differs in its {what} from what "
                     f"{self.origin.url} holds",
-                    hint=f"indelible verify {self.run_id} --store {self.target.url}",
+                    hint=f"indelible verify {shlex.quote(self.run_id)} --store {shlex.quote(self.target.url)}",
                     run=self.run_id,
                 )
         return found
@@ -262,7 +267,7 @@ def missing_of_inbox(origin: Origin, target: Store, run_id: str) -> list[Batch]:
     if coming[: len(there)] != there[: len(coming)]:
         raise RunMismatch(
             f"run {run_id!r}: in {target.url} something was said to it that {origin.url} does not know",
-            hint=f"indelible show {run_id} --store {target.url}",
+            hint=f"indelible show {shlex.quote(run_id)} --store {shlex.quote(target.url)}",
             run=run_id,
         )
     return coming[len(there) :]

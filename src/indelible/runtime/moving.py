@@ -8,6 +8,7 @@ Invariant: whenever this is interrupted, the same command finishes it, and at mo
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -89,7 +90,9 @@ def _at_source(
     found = survey(source, run_id, at=Presence.of(target, run_id).head, beat=beat)
     if not found.record.agent:
         raise JournalDamaged(
-            f"run {run_id!r}: nothing of its journal can be read", hint=f"indelible verify {run_id}", run=run_id
+            f"run {run_id!r}: nothing of its journal can be read",
+            hint=f"indelible verify {shlex.quote(run_id)}",
+            run=run_id,
         )
     if claimed is None and found.record.status in (RUNNING, PARKED):
         raise RunBusy(f"run {run_id!r} was taken up again meanwhile", hint="run the same command again", run=run_id)
@@ -172,7 +175,7 @@ def _went_on(coming: Survey, source: Origin, target: Store) -> Transfer:
         raise RunMismatch(
             f"run {record.run_id!r} is at event {coming.head} in {source.url} and further in {target.url}, and can go "
             f"on in both: one of them is an old copy",
-            hint=f"indelible delete {record.run_id} --store {source.url}   # if that is the old one",
+            hint=f"indelible delete {shlex.quote(record.run_id)} --store {shlex.quote(source.url)}   # if that is the old",
             run=record.run_id,
         )
     status = entry.label.status if entry is not None and entry.label is not None else ""

@@ -192,15 +192,15 @@ def _delete(runs: RunStore, group: Sequence[RunEntry], owner: str) -> list[bool]
 def _one_by_one(store: Store, group: Sequence[RunEntry], owner: str) -> list[bool]:
     """Hold each, look once more, and delete what is still as it was."""
 
-    def hold(entry: RunEntry) -> bool:
+    def hold(entry: RunEntry) -> int:
         try:
-            store.claim(entry.run_id, owner, TTL_S)
+            return store.claim(entry.run_id, owner, TTL_S)
         except (RunBusy, UnknownRun):
-            return False
-        return True
+            return 0
 
     def remove(entry: RunEntry) -> bool:
-        if entry.run_id not in mine:
+        # Held once more, and under the same epoch: nobody can have taken it up since it was looked at.
+        if entry.run_id not in mine or hold(entry) != mine[entry.run_id]:
             return False
         if heads.get(entry.run_id) != entry.head:
             store.claim(entry.run_id, owner, 0.0)
@@ -213,7 +213,7 @@ def _one_by_one(store: Store, group: Sequence[RunEntry], owner: str) -> list[boo
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         held = list(pool.map(hold, group))
-        mine = {entry.run_id for entry, is_held in zip(group, held, strict=True) if is_held}
+        mine = {entry.run_id: epoch for entry, epoch in zip(group, held, strict=True) if epoch}
         query = Query(run_ids=tuple(sorted(mine)), limit=len(group))
         heads = {entry.run_id: entry.head for entry in store.list_runs(query).runs} if mine else {}
         return list(pool.map(remove, group))
@@ -223,7 +223,8 @@ def _named(runs: RunStore, run_id: str, wish: Wish, history: bool) -> RunEntry:
     try:
         entry = _entry(runs, check_run_id(run_id))
     except UnknownRun:
-        if history or not any(True for _ in runs.store.read(inbox_of(run_id))):
+        being_made = runs.store.list_runs(Query(run_ids=(run_id,))).runs
+        if history or being_made or not any(True for _ in runs.store.read(inbox_of(run_id))):
             raise
         return RunEntry(run_id, 0, 0, None, "", False, 0.0, 0.0, 0)
     if entry.live:

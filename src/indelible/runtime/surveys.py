@@ -7,6 +7,7 @@ Invariant: two surveys that agree are of journals that are the same, byte for by
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -127,7 +128,7 @@ def _beginning(origin: Origin, run_id: str, first: Batch | None) -> Record:
     if first is not None and (found is None or found[0] != begins):
         raise JournalDamaged(
             f"run {run_id!r}: the journal begins after event {begins}, and no snapshot stands there",
-            hint=f"indelible verify {run_id}",
+            hint=f"indelible verify {shlex.quote(run_id)}",
             run=run_id,
         )
     return Record(run_id) if found is None else snapshots.decode(found[1], run_id, found[0])
@@ -141,6 +142,6 @@ def _fold(record: Record, seq: int, event: Any) -> None:
     except Exception as error:
         raise JournalDamaged(
             f"run {record.run_id!r}: event {seq} has no meaning: {text_of(error)}",
-            hint=f"indelible verify {record.run_id}",
+            hint=f"indelible verify {shlex.quote(record.run_id)}",
             run=record.run_id,
         ) from error
