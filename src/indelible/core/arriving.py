@@ -69,5 +69,5 @@ def must_not_be_elsewhere(record: Record, url: str = "") -> None:
         return
     run_id, to = record.run_id, record.moved_to
     what = f"run {run_id!r} was moved to {to}"
-    hint = f"indelible copy {quote(url or 'HERE')} {quote(to)} --run {quote(run_id)}   # finishes it, if it is not there"
+    hint = f"indelible copy {quote(url or 'HERE')} {quote(to)} --run {quote(run_id)}   # if it is not there"
     raise RunMoved(what, hint=hint, run=run_id, to=to)

@@ -175,7 +175,7 @@ def _went_on(coming: Survey, source: Origin, target: Store) -> Transfer:
         raise RunMismatch(
             f"run {record.run_id!r} is at event {coming.head} in {source.url} and further in {target.url}, and can go "
             f"on in both: one of them is an old copy",
-            hint=f"indelible delete {shlex.quote(record.run_id)} --store {shlex.quote(source.url)}   # if that is the old",
+            hint=f"indelible delete {shlex.quote(record.run_id)} --store {shlex.quote(source.url)}   # if it is old",
             run=record.run_id,
         )
     status = entry.label.status if entry is not None and entry.label is not None else ""
