@@ -14,7 +14,7 @@ from indelible.drive.clock import SystemClock
 from indelible.errors import StoreUnavailable
 from indelible.runtime.runstore import RunStore
 from indelible.runtime.verify import verify
-from indelible.stores import patience, sqlite_file
+from indelible.stores import sqlite_file, writer
 from indelible.stores.sqlite import SqliteStore
 from indelible.testing.ledger import Ledger
 from tests.crash.contending_agent import CYCLES, counter
@@ -183,7 +183,7 @@ def test_a_foreign_lock_is_waited_for(where: str, path: str, foreign: Foreign, m
 @pytest.fixture
 def hasty(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
     """A store that does not wait for long."""
-    monkeypatch.setattr(patience, "LOCAL_S", 0.001)
+    monkeypatch.setattr(writer, "pauses", lambda _: iter((0.001,)))
     with RunStore(SqliteStore(path, busy_s=0.005), SystemClock()) as runs:
         yield runs
 

@@ -88,9 +88,7 @@ class Outage:
     def __init__(self, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left, self._append = 0, store.store.append
         monkeypatch.setattr(store.store, "append", self.append)
-        monkeypatch.setattr("indelible.stores.patience.FIRST_S", (1e-6, 1e-6))
-        monkeypatch.setattr("indelible.stores.patience.THEN_S", 1.0)
-        monkeypatch.setattr("indelible.stores.patience.LOCAL_S", 1.0)
+        monkeypatch.setattr("indelible.stores.writer.pauses", lambda _: iter((1e-6, 1e-6)))
 
     def append(self, writes: Any) -> Any:
         self.left -= self.left > 0

@@ -126,7 +126,7 @@ def down(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return append(writes)
 
     monkeypatch.setattr(store.store, "append", flaky)
-    monkeypatch.setattr("indelible.stores.patience.LOCAL_S", 0.0)
+    monkeypatch.setattr("indelible.stores.writer.pauses", lambda _: iter(()))
     return failing
 
 

@@ -172,7 +172,7 @@ def test_a_deed_whose_intent_could_not_be_written_was_not_done_and_is_in_no_doub
 
     def body(run: ind.Run[Memory]) -> None:
         monkeypatch.setattr(store.store, "append", flaky)
-        monkeypatch.setattr("indelible.stores.patience.LOCAL_S", 0.0)
+        monkeypatch.setattr("indelible.stores.writer.pauses", lambda _: iter(()))
         with pytest.raises(StoreUnavailable):
             send("x")
         failing.clear()
@@ -197,7 +197,7 @@ def test_a_deed_whose_completion_could_not_be_written_is_not_done_again(
         return append(writes)
 
     monkeypatch.setattr(store.store, "append", flaky)
-    monkeypatch.setattr("indelible.stores.patience.LOCAL_S", 0.0)
+    monkeypatch.setattr("indelible.stores.writer.pauses", lambda _: iter(()))
 
     @ind.action(effect="irreversible")
     def send(text: str) -> str:
