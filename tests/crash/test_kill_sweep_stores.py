@@ -15,7 +15,7 @@ from tests.figures import tell
 from tests.servers import postgres, seaweed, valkey
 
 FULL = os.environ.get("INDELIBLE_FULL_SWEEPS") == "1"
-"""`make prove` tries both agents everywhere; the tests try one on each store but S3."""
+"""`make prove` kills both agents at every point; the tests kill one on each store but S3, at every third."""
 
 
 def in_postgres(_: Path) -> str:
@@ -47,8 +47,9 @@ def test_killed_at_every_point_on_every_store(
         monkeypatch.setenv(variable, value)
     target = crash.Target(f"{AGENTS}:{name}", "Look after the guests", rules=RULES, reply=person, store=store)
     with TemporaryDirectory(dir=MEMORY) as folder:
-        report = crash.sweep(target, folder, twice=4)
+        report = crash.sweep(target, folder, twice=4, stride=1 if FULL else 3)
     tell(f"{store.__name__.removeprefix('in_')}, {name}: {report}")
     assert not report.problems
-    assert report.kills > report.points > 80
-    assert sum(report.labels[label] for label in ("before append", "after append")) > 40
+    assert report.points > 80
+    assert report.kills > report.points / (1 if FULL else 3)
+    assert sum(report.labels[label] for label in ("before append", "after append")) > 10

@@ -135,8 +135,12 @@ class Report:
         return "\n".join([head, *self.problems[:20]])
 
 
-def sweep(target: Target, folder: str | os.PathLike[str], *, jobs: int = 2, twice: int = 0, seed: int = 1) -> Report:
+def sweep(
+    target: Target, folder: str | os.PathLike[str], *, jobs: int = 2, twice: int = 0, seed: int = 1, stride: int = 1
+) -> Report:
     """Kill at point 1, 2, 3, … until a run passes untouched; then `twice` runs that are killed two times.
+
+    stride: n kills only at every n-th point.
 
     Points are numbered in the order in which they are reached: always the same one in a `def` agent, while an
     `async def` agent that does several things at once may reach them in another order. `seed` chooses the points of
@@ -168,8 +172,8 @@ def sweep(target: Target, folder: str | os.PathLike[str], *, jobs: int = 2, twic
             raise Misuse(f"the untouched run fails: {untouched.problems[0]}", hint="run the agent by itself")
         report.points = len(untouched.points)
         first = 1
-        while wave([(at,) for at in range(first, first + WAVE)]):
-            first += WAVE
+        while wave([(at,) for at in range(first, first + WAVE * stride, stride)]):
+            first += WAVE * stride
         random = seeded(f"crash {seed}".encode())
         firsts = [1 + random.randrange(report.points) for _ in range(twice)]
         wave([(at, at + 1 + random.randrange(12)) for at in firsts])
