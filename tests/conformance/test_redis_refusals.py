@@ -201,7 +201,13 @@ def test_a_server_without_a_file_is_no_durable_store() -> None:
         error = refused(StoreUnavailable, lambda: RedisStore(forgetful.start().url))
         assert "keeps nothing on disk" in str(error)
         assert "CONFIG SET appendonly yes" in error.hint
-        assert 'durability="os"' in error.hint
+        assert "?durability=os" in error.hint
+        with pytest.warns(RedisStoreWarning):
+            by_url = RedisStore(f"{forgetful.url}?durability=os")
+        with closing(by_url):
+            assert not by_url.durable
+            assert "durability=os" in by_url.url
+        assert "full or os" in str(refused(Misuse, lambda: RedisStore(f"{forgetful.url}?durability=maybe")))
         with pytest.warns(RedisStoreWarning, match="when it ends, every run on it is lost"):
             store = RedisStore(forgetful.url, durability="os")
         with closing(store):

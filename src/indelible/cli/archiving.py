@@ -53,7 +53,8 @@ def archive(
         for one in failed:
             say(f"FAILED {safe(one['run_id'])}: {safe(one['error'])}")
         say(f"{many(gone[0], 'run')} archived in {safe(where)}, {size[0]:,} bytes of journal deleted here")
-        say(f"to read them: --store {safe(shlex.quote(where))}, or once and for all: export {ARCHIVE}={safe(where)}")
+        name = safe(shlex.quote(where))
+        say(f"to read them: --store {name}, or once and for all: export {ARCHIVE}={name}")
     return FAULT if failed else FINISHED
 
 

@@ -52,7 +52,7 @@ def _bring(source: RunStore, target: RunStore, run_id: str, as_json: bool) -> di
         done = transfer(source.store, target.store, run_id, source.clock)
     except IndelibleError as error:
         if not as_json:
-            say(f"FAILED {safe(run_id)}: {safe(str(error))}")
+            say(f"FAILED {safe(run_id)}: {safe(error.what)}\n  try: {safe(error.hint)}")
         return {"run_id": run_id, "error": error.what, "code": error.code, "hint": error.hint}
     if not as_json:
         say(f"{safe(run_id)}: {_words(done)}")

@@ -88,7 +88,7 @@ def _with_store(error: IndelibleError, store: str) -> str:
     run = error.ids.get("run") or error.ids.get("run_id")
     if run is not None and hint.startswith("indelible "):
         hint = hint.replace(" RUN", f" {shlex.quote(str(run))}", 1)
-    if not hint.startswith("indelible ") or "--store" in hint:
+    if not hint.startswith("indelible ") or "--store" in hint or hint.startswith("indelible copy "):
         return hint
     from indelible.cli.options import command
 

@@ -17,7 +17,7 @@ from indelible.cli.reading import entry_of, must_exist
 from indelible.cli.screen import dump, note, safe, say
 from indelible.core.arriving import ARRIVING
 from indelible.core.record import MOVED, PARKED, RUNNING
-from indelible.errors import Misuse
+from indelible.errors import JournalDamaged, Misuse
 from indelible.runtime.moving import Transfer, transfer
 from indelible.runtime.runstore import RunStore, open_runs
 
@@ -53,7 +53,11 @@ def bring_in(file: str, store: str, as_json: bool) -> int:
             hint=f"indelible copy {shlex.quote(file)} {shlex.quote(store)}",
         )
     with open_runs(str(path)) as opened, open_runs(store) as runs:
-        done = transfer(opened.store, runs.store, ids[0], runs.clock)
+        try:
+            done = transfer(opened.store, runs.store, ids[0], runs.clock)
+        except JournalDamaged as error:  # of the file, which is what was read
+            error.hint = f"indelible verify {shlex.quote(ids[0])} --store {shlex.quote(file)}"
+            raise
         return _told(done, runs.url, as_json)
 
 

@@ -22,6 +22,7 @@ from indelible.runtime.runstore import RunStore
 from indelible.runtime.verify import verify
 from indelible.stores.base import Query, RunEntry, Upkeep
 from indelible.stores.owner import describe, is_gone
+from indelible.stores.patience import lags
 
 SAMPLE = 20
 """So many runs are verified, and looked at for growth, if not all are: the largest and the newest."""
@@ -71,7 +72,8 @@ def examine(runs: RunStore, quick: bool = False) -> Examination:
         found.findings += [Finding("store", f"{name}: {value}", verdict, hint)
                            for name, value, verdict, hint in runs.store.facts()]  # fmt: skip
     now = time_of(runs)
-    found.findings.append(_skew(now - runs.clock.now()))
+    if not lags(runs.store):  # else nothing is known of its clock but what was written last
+        found.findings.append(_skew(now - runs.clock.now()))
     entries = list(_all(runs))
     found.runs = len(entries)
     for entry in entries:

@@ -28,6 +28,7 @@ from indelible.runtime.leases import TTL_S
 from indelible.runtime.runstore import RunStore
 from indelible.stores.base import Query, RunEntry, Store, Sweeping, Upkeep, check_run_id
 from indelible.stores.owner import Owner, describe, enter, leave
+from indelible.stores.patience import lags
 
 GROUP = 500
 """So many runs are deleted in one transaction."""
@@ -90,8 +91,10 @@ def chosen(runs: RunStore, wish: Wish, history: bool = False) -> Iterator[RunEnt
 
 
 def time_of(runs: RunStore) -> float:
-    """The time on the store's clock, if it has one, else on this machine's."""
-    return runs.store.now() if isinstance(runs.store, Upkeep) else runs.clock.now()
+    """The time on the store's clock, if it has one, else on this machine's; the later of both if the store's lags."""
+    if not isinstance(runs.store, Upkeep):
+        return runs.clock.now()
+    return max(runs.store.now(), runs.clock.now() if lags(runs.store) else 0.0)
 
 
 def delete_all(runs: RunStore, entries: Iterator[RunEntry], tell: Callable[[int, int], None]) -> list[Went]:

@@ -200,6 +200,11 @@ class ObjectStore:
         self._check_open()
         return self._logs.clock.ask()
 
+    @property
+    def lags(self) -> bool:
+        """True if `now` may be behind: a read-only store knows the time only by what it has seen written."""
+        return self._readonly and self._logs.clock.given is None
+
     def facts(self) -> Iterator[Fact]:
         """See `Upkeep.facts`."""
         self._check_open()

@@ -48,6 +48,11 @@ def at_once(store: Store) -> Store:
     return store.store if isinstance(store, Patient) else store
 
 
+def lags(store: Store) -> bool:
+    """True if the store's clock may be behind, since it is told by what was written."""
+    return bool(getattr(at_once(store), "lags", False))
+
+
 def usd_per_write(store: Store) -> float:
     """What this store's provider charges for a write, in dollars: as it says itself, else nothing."""
     return float(getattr(store, "usd_per_write", 0.0))

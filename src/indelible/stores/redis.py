@@ -62,6 +62,7 @@ class RedisStore:
         if durability not in ("full", "os"):
             raise Misuse(f"durability={durability!r}: it is 'full' or 'os'", hint='durability="full"')
         place = parse(url)
+        durability = place.durability or durability
         self.url = place.shown
         self._clock = clock
         self._keys = Keys(place.prefix)

@@ -142,14 +142,14 @@ class Server:
             raise StoreUnavailable(
                 f"the server at {place.named} drops keys when its memory is full (maxmemory-policy {self.policy}): "
                 "runs would vanish",
-                hint='redis-cli CONFIG SET maxmemory-policy noeviction   # or runs may be lost: durability="os"',
+                hint="redis-cli CONFIG SET maxmemory-policy noeviction   # or, if runs may be lost: ?durability=os",
                 store=place.shown,
             )
         if not self.aof and not elsewhere:
             raise StoreUnavailable(
                 f"the server at {place.named} keeps nothing on disk (no append-only file), so what it acknowledges is "
                 "lost when it ends",
-                hint=f'{AOF_ON}   # or say that runs may be lost: durability="os"',
+                hint=f"{AOF_ON}   # or, if runs may be lost: ?durability=os in the URL",
                 store=place.shown,
             )
         if self.fsync != "always" and not self.waitaof:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from indelible.errors import Misuse
 
 PASSWORD = "INDELIBLE_REDIS_PASSWORD"
-OPTIONS = ("prefix", "wait", "waitaof", "timeout_ms", "lost", "ca")
+OPTIONS = ("prefix", "wait", "waitaof", "timeout_ms", "lost", "ca", "durability")
 _HINT = "--store 'redis://user@host:6379/0?prefix=indelible'"
 _PREFIX = re.compile(r"[A-Za-z0-9._:-]{1,100}", re.ASCII)
 
@@ -43,6 +43,8 @@ class Place:
     timeout_ms: int
     accept_loss: bool
     ca: str
+    durability: str
+    """In place of what the store is opened with, if not empty."""
 
     @property
     def named(self) -> str:
@@ -87,6 +89,7 @@ def parse(url: str) -> Place:
         timeout_ms=_whole(options, "timeout_ms", 10_000, 3_600_000, least=1),
         accept_loss="lost" in options,
         ca=options.get("ca", ""),
+        durability=options.get("durability", ""),
     )
 
 
@@ -111,6 +114,8 @@ def _options(query: str) -> dict[str, str]:
         raise Misuse("prefix=… is letters, digits and any of . _ : -, at most 100 of them", hint="?prefix=indelible")
     if options.get("lost", "accept") != "accept":
         raise Misuse("lost=… has one value, accept", hint="?lost=accept")
+    if options.get("durability", "os") not in ("os", "full"):
+        raise Misuse("durability=… is full or os", hint="?durability=os")
     return options
 
 
