@@ -53,7 +53,7 @@ prove-agents: $(VENV)/.installed-dev
 
 prove-disk: $(VENV)/.installed-dev
 	INDELIBLE_FULL_SWEEPS=1 $(RUN) -m pytest tests/crash/test_power_loss.py tests/crash/test_io_faults.py \
-	  tests/crash/test_bit_rot.py tests/crash/test_kill_sweep_stores.py
+	  tests/crash/test_bit_rot.py tests/crash/test_kill_sweep_stores.py tests/simulation/test_sweep_stores.py
 
 # Every planted fault, and what catches it; words in ARGS choose some.
 mutants: $(VENV)/.installed-dev

@@ -148,8 +148,11 @@ class _Sweep:
         self.report.worlds = len(self._verdicts)
         return self.report
 
+    def _new_world(self) -> World:
+        return World()
+
     def _untouched(self) -> Iterator[_Base]:
-        world = World()
+        world = self._new_world()
         problems: list[str] = []
         while not self._is_over(world):
             before = world.copy()
